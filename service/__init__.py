@@ -1,0 +1,1 @@
+"""The online half: reconstruction, local moments and resumable chains over HTTP."""

@@ -1,0 +1,1 @@
+"""Models as onnxruntime runs them."""

@@ -1,0 +1,71 @@
+"""One walk of a Markov chain over a kernel's graph; its noise is a function of (seed, step).
+
+Step t takes (state, noise(seed, t), scale[t mod len(scale)]) to (state', mean); an isotropic
+floor, where asked for, then makes the transition's covariance full rank (paper, section 3.2).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from service.core.noise import FLOOR_NOISE, normals
+from service.core.types import Floats
+from service.engine.model import Model
+
+
+@dataclass(frozen=True)
+class Walk:
+    """How a chain moves: its kernel and the numbers that fix every step."""
+
+    kernel: str
+    seed: int
+    scale: Sequence[float]
+    floor: float = 0.0
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a chain stands after `step` steps, and what it would emit there."""
+
+    step: int
+    state: Floats  # (W, n)
+    mean: Floats  # (W, d)
+    noisy: Floats  # (W, d)
+
+
+def default_walk(model: Model, seed: int, kernel: str | None = None) -> Walk:
+    """The model's own choice of kernel and scale."""
+    name = kernel or model.manifest.default_kernel
+    return Walk(name, seed, (model.manifest.kernels[name].scale,))
+
+
+def first_state(model: Model, kernel: str, x: Floats) -> Floats:
+    """Input-space points (W, d) as the kernel's state (W, n)."""
+    if model.manifest.kernels[kernel].space == "input":
+        return x
+    return model.run("encode", x=x, **model.noise_level(len(x)))["hidden"]
+
+
+def advance(model: Model, walk: Walk, state: Floats, step: int) -> Position:
+    """The position at step + 1, from the state at `step`."""
+    kernel = model.manifest.kernels[walk.kernel]
+    rows = len(state)
+    scale = np.full((rows, 1), walk.scale[step % len(walk.scale)], dtype=np.float32)
+    noise = normals(walk.seed, step, (rows, kernel.noise))
+    out = model.run(kernel.graph, state=state, noise=noise, scale=scale)
+    following, mean = out["next"], out["mean"]
+    if walk.floor > 0:
+        following = following + walk.floor * normals(
+            walk.seed, step, following.shape, stream=FLOOR_NOISE
+        )
+    noisy = following if kernel.space == "input" else mean
+    return Position(step + 1, following, mean, noisy)
+
+
+def positions(model: Model, walk: Walk, state: Floats, steps: int) -> Iterator[Position]:
+    """The chain's positions after 1, 2, ... `steps` steps."""
+    for step in range(steps):
+        position = advance(model, walk, state, step)
+        state = position.state
+        yield position

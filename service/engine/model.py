@@ -1,0 +1,93 @@
+"""A verified artefact whose graphs onnxruntime can run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from service.core import manifest as manifests
+from service.core.errors import ArtefactError
+from service.core.manifest import Manifest
+from service.core.types import Floats
+
+Arrays = dict[str, Floats]
+
+
+class Model:
+    """Graphs of one artefact; a session is opened when its graph is first asked for."""
+
+    def __init__(self, folder: Path, manifest: Manifest, *, threads: int = 0) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self._threads = threads
+        self._sessions: dict[str, ort.InferenceSession] = {}
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(cls, folder: Path, *, threads: int = 0) -> Model:
+        """Read the manifest, check every file's sha256, and trust the folder from then on."""
+        manifest = manifests.read(folder)
+        manifests.verify(folder, manifest)
+        return cls(folder, manifest, threads=threads)
+
+    def run(self, graph: str, **inputs: NDArray[np.float32]) -> Arrays:
+        """One pass of a graph: named arrays in, named arrays out."""
+        session = self.session(graph)
+        names = list(self.manifest.graphs[graph].outputs)
+        return dict(zip(names, session.run(names, inputs), strict=True))
+
+    def session(self, graph: str) -> ort.InferenceSession:
+        with self._lock:
+            if graph not in self._sessions:
+                self._sessions[graph] = self._open_session(graph)
+            return self._sessions[graph]
+
+    def _open_session(self, graph: str) -> ort.InferenceSession:
+        entry = self.manifest.graphs[graph]
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = self._threads
+        options.log_severity_level = 3
+        try:
+            session = ort.InferenceSession(
+                str(self.folder / entry.file), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # onnxruntime raises its own untyped family
+            raise ArtefactError(f"{self.folder / entry.file} does not load: {error}") from error
+        _check_border(session.get_inputs(), entry.inputs, entry.file)
+        _check_border(session.get_outputs(), entry.outputs, entry.file)
+        return session
+
+    def start_points(self) -> Floats:
+        """Where chains may begin, in the model's units; (n, d)."""
+        path = self.folder / manifests.WEIGHTS
+        try:
+            with safe_open(path, framework="numpy") as file:
+                points: Floats = file.get_tensor(manifests.START_POINTS)
+        except (OSError, SafetensorError) as error:
+            raise ArtefactError(f"{path} has no usable start points: {error}.") from None
+        if points.ndim != 2 or points.shape[1] != self.manifest.input_dims or not len(points):
+            raise ArtefactError(f"{path}: start points of shape {points.shape} do not fit.")
+        return points
+
+    def noise_level(self, rows: int, sigma: float | None = None) -> Arrays:
+        """The `sigma` input of a conditioned model's graphs, or nothing for the others."""
+        if not self.manifest.conditioned:
+            return {}
+        level = self.manifest.sigma if sigma is None else sigma
+        return {"sigma": np.full((rows, 1), level, dtype=np.float32)}
+
+
+def _check_border(nodes: Sequence[Any], promised: Any, file: str) -> None:
+    """The graph's own names and sizes are those that the manifest promised."""
+    found = {n.name: tuple(n.shape) for n in nodes}
+    sizes = {k: tuple(s if isinstance(s, int) else None for s in v) for k, v in found.items()}
+    wanted = {k: tuple(s if isinstance(s, int) else None for s in v) for k, v in promised.items()}
+    if sizes != wanted:
+        raise ArtefactError(f"{file} takes or gives {found}, but its manifest says {promised}.")

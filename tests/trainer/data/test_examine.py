@@ -1,0 +1,165 @@
+"""Streamed statistics equal NumPy's on the whole, and the values choose the normaliser."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainer.data import ArraySource, DataOptions, Dataset, describe, examine, load
+from trainer.data.statistics import Moments, moments, statistics
+from trainer.errors import DataError, RecipeError
+
+
+def dataset(x, image=None, features=None):
+    return Dataset("d", ArraySource(np.asarray(x)), features, image, None, None, "sha256:0", ())
+
+
+def look(x, normalise="auto", image=None, features=None, train=None):
+    train = np.arange(len(x)) if train is None else train
+    return examine(dataset(x, image, features), DataOptions("d", normalise=normalise), train)
+
+
+def seen_by_model(x, examination):
+    return (np.asarray(x, np.float64) - examination.shift) / examination.scale
+
+
+@pytest.mark.parametrize("values", [1, 50, 10**6])
+def test_streamed_moments_equal_numpys(values):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1003, 4)) * [1, 1e-3, 1e3, 1] + [0, 1e6, 0, -5]
+    train = np.sort(rng.choice(1003, 800, replace=False))
+    seen = statistics(ArraySource(x), train, values)
+    np.testing.assert_allclose(seen.moments.mean, x[train].mean(0), rtol=1e-12)
+    np.testing.assert_allclose(seen.moments.std, x[train].std(0), rtol=1e-6)
+    np.testing.assert_array_equal(seen.minimum, x.min(0))
+    np.testing.assert_array_equal(seen.maximum, x.max(0))
+
+
+def test_variance_survives_a_mean_a_billion_times_the_spread():
+    x = 1e9 + np.random.default_rng(0).normal(size=(20_000, 1))
+    assert look(x).std[0] == pytest.approx(x.std(), rel=1e-6)
+
+
+@given(data=st.data(), n=st.integers(2, 60))
+@settings(max_examples=50, deadline=None)
+def test_moments_merge_the_same_wherever_the_rows_are_cut(data, n):
+    x = np.random.default_rng(n).normal(3, 2, size=(n, 2))
+    cuts = sorted(data.draw(st.lists(st.integers(1, n - 1), unique=True)))
+    total = Moments(0, np.zeros(2), np.zeros(2))
+    for part in np.split(x, cuts):
+        total = total.merge(moments(part))
+    np.testing.assert_allclose(total.mean, x.mean(0))
+    np.testing.assert_allclose(total.std, x.std(0))
+
+
+def test_only_training_rows_count_for_mean_and_spread():
+    x = np.array([[0.0], [2.0], [1000.0]])
+    e = look(x, train=np.array([0, 1]))
+    assert (e.mean[0], e.std[0], e.maximum[0]) == (1, 1, 1000)
+
+
+def test_bytes_are_divided_by_255_and_get_a_sigmoid():
+    e = look(np.array([[0, 255], [7, 9]], np.uint8))
+    assert (e.scale == 255).all() and not e.shift.any() and e.decoder == "sigmoid" and e.bounded
+
+
+def test_values_within_0_and_1_are_left_alone():
+    for x in (
+        [[0.0, 1.0], [0.5, 0.2]],
+        np.array([[0, 1], [1, 0]], np.uint8),
+        [[True, False], [False, True]],
+    ):
+        e = look(x)
+        assert (e.scale == 1).all() and not e.shift.any() and e.decoder == "sigmoid"
+
+
+def test_other_tables_are_standardised_by_column():
+    x = np.random.default_rng(0).normal([5, -3], [0.1, 40], (500, 2))
+    z = seen_by_model(x, look(x))
+    np.testing.assert_allclose(z.mean(0), 0, atol=1e-9)
+    np.testing.assert_allclose(z.std(0), 1)
+    assert look(x).decoder == "linear" and not look(x).bounded
+
+
+def test_other_pictures_are_standardised_by_one_mean_and_spread():
+    x = np.random.default_rng(0).normal(np.arange(6), 2, (500, 6))
+    e = look(x, image=(2, 3))
+    assert np.ptp(e.shift) == 0 and np.ptp(e.scale) == 0
+    assert e.shift[0] == pytest.approx(x.mean()) and e.scale[0] == pytest.approx(x.std())
+
+
+def test_unit_brings_each_column_to_0_and_1_and_a_picture_as_a_whole():
+    x = np.array([[2.0, -10.0], [4.0, 30.0], [3.0, 0.0]])
+    z = seen_by_model(x, look(x, "unit"))
+    assert z.min(0).tolist() == [0, 0] and z.max(0).tolist() == [1, 1]
+    z = seen_by_model(x, look(x, "unit", image=(1, 2)))
+    assert (z.min(), z.max()) == (0, 1) and look(x, "unit").decoder == "sigmoid"
+
+
+def test_none_changes_nothing_and_standard_always_standardises():
+    x = np.array([[2.0, -10.0], [4.0, 30.0]])
+    assert (look(x, "none").scale == 1).all() and look(x, "none").decoder == "linear"
+    e = look(np.array([[0, 255], [10, 5]], np.uint8), "standard")
+    assert e.decoder == "linear" and e.scale.tolist() == [5, 125]
+
+
+def test_constant_columns_are_noted_and_keep_scale_1():
+    x = np.column_stack(
+        [np.random.default_rng(0).normal(size=99), np.full(99, 0.1), np.full(99, 7)]
+    )
+    e = look(x, features=("a", "b", "c"))
+    assert e.scale[1:].tolist() == [1, 1]
+    np.testing.assert_allclose(seen_by_model(x, e)[:, 1:], 0, atol=1e-12)
+    assert e.notes == ("Column 'b', column 'c' are constant: nothing can be learnt there.",)
+
+
+def test_a_column_constant_in_the_training_rows_only_keeps_scale_1():
+    x = np.column_stack([np.arange(100.0), np.full(100, 0.1)])
+    x[99, 1] = 0.2
+    assert look(x, train=np.arange(99)).scale[1] == 1
+
+
+def test_rows_that_are_all_the_same_are_refused():
+    with pytest.raises(DataError, match="Every row of d is the same"):
+        look(np.ones((5, 3)))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(("image", "name"), [(None, "column 3"), ((2, 2), r"pixel \(1, 1\)")])
+def test_values_that_are_no_numbers_are_named_and_counted(bad, image, name):
+    x = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    x[[7, 9], 3] = bad
+    with pytest.raises(DataError, match=rf"d has 2 values .* row 7: {name} \(2\)"):
+        look(x, image=image)
+
+
+def test_values_beyond_float32_are_refused():
+    with pytest.raises(DataError, match=r"Column 'big' of d runs from .* rescale"):
+        look(np.array([[1.0, 1e300], [2.0, 1.0]]), features=("a", "big"))
+
+
+def test_the_description_shows_what_was_chosen():
+    digits = load(DataOptions("digits"))
+    text = describe(digits, examine(digits, DataOptions("digits"), np.arange(digits.rows)))
+    for word in (
+        "digits",
+        "1,797",
+        "8×8",
+        "10 classes",
+        "0 to 1",
+        "sigmoid",
+        "none",
+        "and 54 more",
+    ):
+        assert word in text
+    x = np.array([[1.0, 5.0], [3.0, 5.0]])
+    table = dataset(x, features=("a", "b"))
+    text = describe(table, examine(table, DataOptions("d"), np.arange(2)))
+    assert "Column 'b' is constant" in text and "per column" in text and "linear" in text
+
+
+def test_words_that_are_no_option_are_recipe_errors():
+    with pytest.raises(RecipeError, match=r"data\.normalise is 'x'.*auto, none, unit, standard"):
+        DataOptions("d", normalise="x")
+    with pytest.raises(RecipeError, match=r"data\.missing is 'x'"):
+        DataOptions("d", missing="x")

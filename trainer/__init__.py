@@ -1,0 +1,1 @@
+"""The offline half: from data to a verified model artefact."""

@@ -1,0 +1,119 @@
+"""The auto-encoder: h = f(x), r(x) = g(f(x)), and the Jacobians J_f, J as products."""
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from trainer.errors import RecipeError
+from trainer.layers import UNITS, Dense, Layer, Linearised, Residual, Transposed, compose, then
+
+EMBEDDING = 16  # features of an embedded noise level
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What fixes an auto-encoder up to its weights."""
+
+    dims: int
+    hidden: tuple[int, ...]
+    unit: str = "sigmoid"
+    decoder: str = "linear"  # the output's unit: "sigmoid" or "linear"
+    tied: bool = False
+    blocks: int = 0  # residual blocks after each encoder layer, mirrored in the decoder
+    conditioned: bool = False  # takes the noise level as a second input
+
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise RecipeError(f"model.unit {self.unit!r} is none of {', '.join(UNITS)}.")
+        if self.decoder not in ("sigmoid", "linear"):
+            raise RecipeError(f"model.decoder {self.decoder!r} is neither sigmoid nor linear.")
+        if not self.hidden or min(self.hidden) < 1 or self.dims < 1 or self.blocks < 0:
+            raise RecipeError("model.hidden needs at least one width, and every width 1 or more.")
+        if self.tied and self.blocks:
+            raise RecipeError(
+                "model.tied and model.blocks exclude each other: a residual block "
+                "has no transpose to share; set one of them to false or 0."
+            )
+
+
+class AutoEncoder(nn.Module):
+    """Encoder f and decoder g, mirrored; the decoder's weights may be the encoder's, transposed."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__()
+        a = self.architecture = architecture
+        e = EMBEDDING if a.conditioned else 0
+        widths = (a.dims, *a.hidden)
+        self.encoder = nn.ModuleList(_encoder_layers(a, widths, e))
+        self.decoder = nn.ModuleList(_decoder_layers(a, widths, e, self.encoder))
+
+    def encode(self, x: Tensor, sigma: Tensor | None = None) -> Tensor:
+        return _through(self.encoder, x, self._embedded(sigma))
+
+    def decode(self, h: Tensor, sigma: Tensor | None = None) -> Tensor:
+        return _through(self.decoder, h, self._embedded(sigma))
+
+    def forward(self, x: Tensor, sigma: Tensor | None = None) -> Tensor:
+        """r(x); sigma (B, 1) where the model is conditioned on its noise level."""
+        return self.decode(self.encode(x, sigma), sigma)
+
+    def linearise_encoder(self, x: Tensor, sigma: Tensor | None = None) -> Linearised:
+        """f(x) with J_f v and J_fᵀ w."""
+        return compose(self.encoder, x, self._embedded(sigma))  # type: ignore[arg-type]
+
+    def linearise_decoder(self, h: Tensor, sigma: Tensor | None = None) -> Linearised:
+        """g(h) with J_g v and J_gᵀ w."""
+        return compose(self.decoder, h, self._embedded(sigma))  # type: ignore[arg-type]
+
+    def linearise(self, x: Tensor, sigma: Tensor | None = None) -> Linearised:
+        """r(x) with J v and Jᵀ w."""
+        f = self.linearise_encoder(x, sigma)
+        return then(f, self.linearise_decoder(f.value, sigma))
+
+    def decode_logits(self, h: Tensor, sigma: Tensor | None = None) -> Tensor:
+        """g(h) before its sigmoid, for a cross-entropy that is exact at the ends."""
+        c = self._embedded(sigma)
+        last = self.decoder[-1]
+        assert isinstance(last, Dense)
+        return last.before_unit(_through(list(self.decoder)[:-1], h, c), c)
+
+    def _embedded(self, sigma: Tensor | None) -> Tensor | None:
+        """φ(σ) = (cos, sin)(ω log σ) at geometric frequencies; (B, EMBEDDING)."""
+        if not self.architecture.conditioned:
+            return None
+        if sigma is None:
+            raise ValueError("this model is conditioned on its noise level, so sigma is needed")
+        n = EMBEDDING // 2
+        ω = torch.exp(torch.linspace(math.log(0.25), math.log(4.0), n, device=sigma.device))
+        phase = torch.log(sigma) * ω  # (B, n)
+        return torch.cat([torch.cos(phase), torch.sin(phase)], dim=1)
+
+
+def _encoder_layers(a: Architecture, widths: tuple[int, ...], e: int) -> list[Layer]:
+    layers: list[Layer] = []
+    for n, m in pairwise(widths):
+        layers.append(Dense(n, m, a.unit, e))
+        layers += [Residual(m, a.unit, e) for _ in range(a.blocks)]
+    return layers
+
+
+def _decoder_layers(
+    a: Architecture, widths: tuple[int, ...], e: int, encoder: nn.ModuleList
+) -> list[Layer]:
+    layers: list[Layer] = []
+    sources = [layer for layer in encoder if isinstance(layer, Dense)]
+    for i in reversed(range(len(a.hidden))):
+        n, m = widths[i + 1], widths[i]
+        unit = a.decoder if i == 0 else a.unit
+        layers += [Residual(n, a.unit, e) for _ in range(a.blocks)]
+        layers.append(Transposed(sources[i], unit, e) if a.tied else Dense(n, m, unit, e))
+    return layers
+
+
+def _through(layers: nn.ModuleList | list[nn.Module], x: Tensor, c: Tensor | None) -> Tensor:
+    for layer in layers:
+        x = layer(x, c)
+    return x

@@ -1,0 +1,96 @@
+"""card.md: what a model is, how it was made, what it scored, in words and pictures."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from service.core.manifest import Manifest
+
+KINDS = {
+    "cae": "contractive auto-encoder (eq. 1 of the paper)",
+    "dae": "denoising auto-encoder (eq. 2 of the paper)",
+    "rcae": "auto-encoder with a contractive reconstruction (eq. L_global of the paper)",
+}
+CAPTIONS = {
+    "samples": "Samples, step by step",
+    "reconstructions": "Held-out rows, corrupted, and reconstructed",
+    "tangents": "Leading tangents of the local covariance",
+    "filters": "First-layer filters",
+    "losses": "Loss curves",
+    "evaluation": "Samples against held-out rows",
+}
+
+
+def card(manifest: Manifest, pictures: Sequence[str]) -> str:
+    """The card's text; figures are those that the manifest holds."""
+    parts = [
+        f"# {manifest.reference}",
+        f"A {KINDS[manifest.kind]} of {_rows(manifest)}.",
+        _table(_facts(manifest)),
+        "## Figures",
+        _figures(manifest.evaluation),
+        *(_picture(name) for name in pictures),
+        "## Made by",
+        _command(manifest),
+        f"Trained {manifest.created} with {_libraries(manifest)}.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _rows(m: Manifest) -> str:
+    shape = f"images of {'×'.join(map(str, m.image))}" if m.image else f"{m.input_dims} columns"
+    return f"{m.data.get('training_rows', 0):,} rows of {m.data.get('name', 'data')} ({shape})"
+
+
+def _facts(m: Manifest) -> dict[str, Any]:
+    model = m.recipe.get("model", {})
+    levels = m.noise_levels
+    return {
+        "hidden layers": " → ".join(map(str, model.get("hidden", ()))),
+        "unit": model.get("unit", ""),
+        "loss": m.loss,
+        "noise level σ": f"{m.sigma:.4g}"
+        + (f" (of {levels[0]:g} to {levels[1]:g})" if levels else ""),
+        "α": f"{m.alpha:.4g}",
+        "covariances are": "in the data's units" if m.covariance_scale == "absolute" else
+        "right up to one scale",
+        "default kernel": f"{m.default_kernel}, scale {m.kernels[m.default_kernel].scale:.4g}",
+        "rows held out": f"{m.data.get('held_out_rows', 0):,}",
+        "data fingerprint": f"`{m.data.get('fingerprint', '')[:23]}`",
+    }  # fmt: skip
+
+
+def _table(rows: Mapping[str, Any]) -> str:
+    return "\n".join(["| | |", "|---|---|", *(f"| {k} | {v} |" for k, v in rows.items())])
+
+
+def _figures(figures: Mapping[str, Any]) -> str:
+    if not figures:
+        return "Not evaluated yet: `python -m trainer evaluate` fills this in."
+    flat = dict(_flattened("", figures))
+    return _table({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in flat.items()})
+
+
+def _flattened(prefix: str, value: Any) -> list[tuple[str, Any]]:
+    if not isinstance(value, Mapping):
+        return [(prefix, value)]
+    rows = []
+    for key, inner in value.items():
+        rows += _flattened(f"{prefix}, {key}" if prefix else str(key), inner)
+    return rows
+
+
+def _picture(name: str) -> str:
+    caption = CAPTIONS.get(name.removesuffix(".png"), name)
+    return f"![{caption}]({name})\n\n*{caption}.*"
+
+
+def _command(m: Manifest) -> str:
+    return (
+        "The recipe stands in `manifest.json`; on the same data, machine and library versions it "
+        "gives these weights again (`--data PATH` where the data lies elsewhere):\n\n"
+        f"```sh\npython -m trainer fit models/{m.name}/{m.version}\n```"
+    )
+
+
+def _libraries(m: Manifest) -> str:
+    return ", ".join(f"{k} {v}" for k, v in m.libraries.items())

@@ -1,0 +1,94 @@
+"""All that a run must remember, in one safetensors file (no pickle), written in one step."""
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from trainer.errors import RunFolderError
+from trainer.run import replacing, said_plainly
+
+Weights = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """One line of the loss curves."""
+
+    stage: int
+    step: int
+    train: float
+    valid: float
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a run stands: after `step` steps of `stage`."""
+
+    stage: int = 0
+    step: int = 0
+    best: float = float("inf")
+    loss_sum: float = 0.0  # since the last line of the curves
+    loss_count: int = 0
+    finished: bool = False
+    losses: tuple[Loss, ...] = field(default=())
+
+    def with_batch(self, loss: float) -> "State":
+        return replace(
+            self, step=self.step + 1, loss_sum=self.loss_sum + loss, loss_count=self.loss_count + 1
+        )
+
+
+def weights_of(model: nn.Module) -> Weights:
+    """Copies of a model's parameters by name."""
+    return {k: v.detach().clone() for k, v in model.state_dict().items()}
+
+
+def save(path: Path, state: State, groups: dict[str, Weights]) -> None:
+    """Groups of tensors (model, average, best, adam...) and the state, in one file."""
+    tensors = {f"{g}/{k}": v.contiguous() for g, group in groups.items() for k, v in group.items()}
+    body = {**vars(state), "losses": [vars(loss) for loss in state.losses]}
+    with said_plainly(path.parent), replacing(path) as temporary:
+        save_file(tensors, temporary, {"state": json.dumps(body)})
+
+
+def load(path: Path) -> tuple[State, dict[str, Weights]]:
+    """What `save` wrote."""
+    groups: dict[str, Weights] = {}
+    try:
+        with safe_open(path, framework="pt") as file:
+            body = json.loads((file.metadata() or {})["state"])
+            for key in file.keys():  # noqa: SIM118 (not a dict)
+                group, _, name = key.partition("/")
+                groups.setdefault(group, {})[name] = file.get_tensor(key)
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise RunFolderError(f"{path} is not a usable checkpoint: {error}.") from None
+    losses = tuple(Loss(**loss) for loss in body.pop("losses"))
+    return State(**body, losses=losses), groups
+
+
+def adam_weights(optimiser: torch.optim.Optimizer, model: nn.Module) -> dict[str, Weights]:
+    """Adam's moments by parameter name."""
+    names: dict[Tensor, str] = {p: n for n, p in model.named_parameters()}
+    groups: dict[str, Weights] = {"adam.m": {}, "adam.v": {}, "adam.step": {}}
+    for p, values in optimiser.state.items():
+        groups["adam.m"][names[p]] = values["exp_avg"]
+        groups["adam.v"][names[p]] = values["exp_avg_sq"]
+        groups["adam.step"][names[p]] = values["step"]
+    return groups
+
+
+def restore_adam(
+    optimiser: torch.optim.Optimizer, model: nn.Module, groups: dict[str, Weights]
+) -> None:
+    for name, p in model.named_parameters():
+        if name in groups.get("adam.m", {}):
+            optimiser.state[p] = {
+                "exp_avg": groups["adam.m"][name],
+                "exp_avg_sq": groups["adam.v"][name],
+                "step": groups["adam.step"][name],
+            }

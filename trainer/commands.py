@@ -1,0 +1,197 @@
+"""What each command does; the command line itself is read in __main__."""
+
+import argparse
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from service.core import manifest as manifests
+from service.core.errors import ArtefactError
+from service.core.manifest import MANIFEST
+from trainer import checkpoint
+from trainer.autoencoder import AutoEncoder
+from trainer.card import card
+from trainer.config import Recipe, find_recipe, make_recipe, read_recipe, with_settings
+from trainer.data import describe, examine, load, split
+from trainer.data.named import NAMED
+from trainer.defaults import default_recipe, name_of
+from trainer.errors import RecipeError, RunFolderError
+from trainer.evaluate import evaluate, open_model
+from trainer.export import CARD, export, finish, make_chains
+from trainer.fit import fit
+from trainer.gallery import draw_gallery
+from trainer.prepare import Prepared, prepare
+from trainer.run import Run, last_run, new_run, said_plainly, write_text
+
+STAGING = "staging"
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def fit_command(args: argparse.Namespace) -> None:
+    """Train, draw, export; or go on where a run stopped."""
+    if args.resume is None:
+        recipe = recipe_of(args)
+        run = new_run(args.runs, recipe)
+    else:
+        run = _resumed(args)
+        recipe = run.recipe()
+    prepared = prepare(recipe, run.folder / STAGING)
+    for note in (*prepared.dataset.notes, *prepared.examination.notes):
+        say(f"Note: {note}")
+    say(f"Training {recipe.name} on {len(prepared.split.train):,} rows of {prepared.dataset.dims}; "
+        f"the run is in {run.folder}.")  # fmt: skip
+    ae = fit(recipe, prepared, run)
+    _publish(recipe, prepared, ae, run, args.models)
+
+
+def _resumed(args: argparse.Namespace) -> Run:
+    """The run to go on with; a recipe that is also given must be the run's own."""
+    if args.resume:
+        run = Run(Path(args.resume))
+    else:
+        run = last_run(args.runs, args.name or recipe_of(args).name)
+    stored = run.recipe()
+    if args.recipe or args.data or args.settings or args.name:
+        asked = recipe_of(args)
+        if asked != stored:
+            keys = ", ".join(_differences(asked.as_dict(), stored.as_dict(), ""))
+            raise RecipeError(f"{run.folder} was begun with other settings ({keys}); resume it "
+                              "without them, or start a new run without --resume.")  # fmt: skip
+    say(f"Going on with {run.folder}.")
+    return run
+
+
+def _differences(a: Mapping[str, Any], b: Mapping[str, Any], at: str) -> list[str]:
+    keys = []
+    for key in a:
+        if isinstance(a[key], Mapping) and isinstance(b.get(key), Mapping):
+            keys += _differences(a[key], b[key], f"{at}{key}.")
+        elif a[key] != b.get(key):
+            keys.append(f"{at}{key}")
+    return keys
+
+
+def recipe_of(args: argparse.Namespace) -> Recipe:
+    """The recipe that the words of a command line ask for."""
+    path = find_recipe(args.recipe) if args.recipe else None
+    if path is None:
+        return _recipe_for_data(args)
+    body = read_recipe(path)
+    body.setdefault("name", path.stem)
+    body.setdefault("data", {})
+    if args.data:
+        named = body["data"].get("source") in NAMED
+        body["data"]["path" if named else "source"] = args.data
+    if args.name:
+        body["name"] = args.name
+    return make_recipe(with_settings(body, args.settings))
+
+
+def _recipe_for_data(args: argparse.Namespace) -> Recipe:
+    """No recipe: look at the data and choose."""
+    source = args.recipe or args.data
+    if not source:
+        raise RecipeError("Name a recipe or a data file: python -m trainer fit FILE.")
+    body: dict[str, Any] = {"name": name_of(source), "data": {"source": source}}
+    if args.recipe and args.data:
+        body["data"]["path"] = args.data
+    if args.name:
+        body["name"] = args.name
+    asked = make_recipe(with_settings(body, args.settings))
+    chosen = default_recipe(asked.name, load(asked.data, None))
+    return make_recipe(with_settings({**chosen, "data": body["data"]}, args.settings))
+
+
+def _publish(recipe: Recipe, prepared: Prepared, ae: AutoEncoder, run: Run, models: Path) -> None:
+    """Pictures, artefact, figures, and where they are."""
+    say("Drawing pictures and exporting ...")
+    losses = checkpoint.load(run.checkpoint)[0].losses
+    chains = make_chains(recipe, prepared, ae)
+    pictures = draw_gallery(recipe, prepared, ae, chains, losses, run)
+
+    def judge(folder: Path) -> dict[str, Any]:
+        return evaluate(open_model(folder), prepared.dataset, prepared.split)
+
+    folder = export(recipe, prepared, ae, chains, models, pictures, judge)
+    say(f"{folder} is ready: {folder / CARD} shows what it learnt, "
+        f"{run.folder} keeps the run.")  # fmt: skip
+
+
+def export_command(args: argparse.Namespace) -> None:
+    """An artefact from a run that was trained before."""
+    run = Run(Path(args.run))
+    recipe = run.recipe()
+    if not run.checkpoint.exists():
+        raise RunFolderError(f"{run.folder} has no checkpoint yet; finish it with "
+                             f"python -m trainer fit --resume {run.folder}.")  # fmt: skip
+    state, groups = checkpoint.load(run.checkpoint)
+    if not state.finished:
+        if recipe.criterion.stacked:
+            raise RunFolderError(f"{run.folder} has layers still to train; finish it with "
+                                 f"python -m trainer fit --resume {run.folder}.")  # fmt: skip
+        say(f"Note: {run.folder} is not finished; exporting its best weights so far.")
+    prepared = prepare(recipe, run.folder / STAGING)
+    ae = AutoEncoder(prepared.architecture)
+    ae.load_state_dict(groups["model"] if state.finished else groups["best"])
+    _publish(recipe, prepared, ae.eval(), run, args.models)
+
+
+def evaluate_command(args: argparse.Namespace) -> None:
+    """Judge an artefact and write the figures into its manifest and card."""
+    folder = find_artefact(args.artefact, args.models)
+    model = open_model(folder)
+    body = dict(model.manifest.recipe["data"])
+    if args.data:
+        named = body["source"] in NAMED and Path(args.data).suffix != ".csv"
+        body["path" if named else "source"] = args.data
+    options = make_recipe({"name": "data", "data": body}).data
+    dataset = load(options, None)
+    parts = split(dataset, options)
+    if dataset.fingerprint != model.manifest.data["fingerprint"]:
+        say("Note: this is not the data that the model was trained on, so all of it may be new.")
+    figures = evaluate(model, dataset, parts)
+    rewrite_figures(folder, figures)
+    print(card(manifests.read(folder), []).split("## Figures")[1].split("##")[0].strip())
+
+
+def rewrite_figures(folder: Path, figures: Mapping[str, Any]) -> None:
+    """New figures in manifest and card; a crash between the two leaves a valid artefact.
+
+    Files that the manifest does not list are not checked, so the card is first taken off the
+    list, then written, then listed again.
+    """
+    manifest = replace(manifests.read(folder), evaluation=dict(figures))
+    pictures = [name for name in manifest.files if name.endswith(".png")]
+    files = {name: digest for name, digest in manifest.files.items() if name != CARD}
+    with said_plainly(folder):
+        write_text(folder / MANIFEST, manifests.dumps(replace(manifest, files=files)))
+        write_text(folder / CARD, card(manifest, pictures))
+        finish(folder, manifest)
+
+
+def find_artefact(reference: str, models: Path) -> Path:
+    """A model's folder from a path, a name, or name@version."""
+    if (Path(reference) / MANIFEST).exists():
+        return Path(reference)
+    name, _, version = reference.partition("@")
+    base = models / name
+    versions = sorted((p.name for p in base.glob("*") if p.name.isdecimal()), key=int)
+    if not versions or (version and version not in versions):
+        raise ArtefactError(
+            f"There is no model {reference} in {models}, nor a folder of that name."
+        )
+    return base / (version or versions[-1])
+
+
+def data_command(args: argparse.Namespace) -> None:
+    """Say what a data set looks like and what would be chosen for it."""
+    body = {"source": args.source} | ({"path": args.data} if args.data else {})
+    recipe = make_recipe(with_settings({"name": "data", "data": body}, args.settings))
+    dataset = load(recipe.data, None)
+    parts = split(dataset, recipe.data)
+    print(describe(dataset, examine(dataset, recipe.data, parts.train)))

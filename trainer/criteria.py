@@ -1,0 +1,115 @@
+"""Training criteria: what is minimised, as the paper writes it.
+
+    cae    E[ ℓ(x, r(x)) + α ‖∂f/∂x‖²_F ]         eq. 1
+    dae    E[ ℓ(x, r(N(x))) ]                     eq. 2, N a corruption
+    rcae   E[ 2ℓ(x, r(x)) + α ‖∂r/∂x‖²_F ]        eq. L_global; 2ℓ = ‖x - r‖² for the squared loss
+
+    ℓ(x, r) = ½‖x - r‖²   or   -Σ x log r + (1 - x) log(1 - r)
+
+As σ → 0, twice the dae criterion with Gaussian noise tends to the rcae one with α = σ² (eq. 3).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+from torch.nn import functional as F
+
+from trainer.autoencoder import AutoEncoder
+from trainer.config import Corruption, Kind, Loss
+from trainer.layers import UNITS, Dense, Linearised, then
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """One of the three criteria with its numbers; call it for the mean over a batch."""
+
+    kind: Kind
+    loss: Loss
+    alpha: float  # weight of the contraction (cae, rcae)
+    sigma: tuple[float, float]  # range of noise levels (dae); equal ends for a single one
+    corruption: Corruption = "gaussian"
+    amount: float = 0.0  # part of the entries that masking and salt-and-pepper hit
+    walkback: int = 1  # steps of the chain whose reconstructions are all pulled to x
+    probes: int = 1  # Hutchinson probes of a deep contraction; 0 for the exact sum
+
+    def __call__(self, ae: AutoEncoder, x: Tensor, generator: Generator) -> Tensor:
+        """The criterion on a batch x (B, d), in nats or squared units a row."""
+        if self.kind == "dae":
+            return self._denoising(ae, x, generator)
+        if self.kind == "cae":
+            penalty, h = encoder_contraction(ae, x, self.probes, generator)
+            return (self._rows(ae, x, h, None) + self.alpha * penalty).mean()
+        f = ae.linearise_encoder(x)
+        at = then(f, ae.linearise_decoder(f.value))
+        penalty = squared_frobenius(at, x, self.probes, generator)
+        return (2 * self._rows(ae, x, f.value, None) + self.alpha * penalty).mean()
+
+    def _denoising(self, ae: AutoEncoder, x: Tensor, generator: Generator) -> Tensor:
+        """ℓ(x, r(N(x))), averaged over the walkback steps x₀ = x, xᵢ = r(N(xᵢ₋₁))."""
+        total = x.new_zeros(())
+        start = x
+        for _ in range(self.walkback):
+            sigma = noise_levels(len(x), self.sigma, generator)
+            noisy = self.corrupted(start, sigma, generator)
+            level = sigma if ae.architecture.conditioned else None
+            h = ae.encode(noisy, level)
+            total = total + self._rows(ae, x, h, level).mean()
+            if self.walkback > 1:
+                start = ae.decode(h, level).detach()
+        return total / self.walkback
+
+    def corrupted(self, x: Tensor, sigma: Tensor, generator: Generator) -> Tensor:
+        """N(x)"""
+        if self.corruption == "gaussian":
+            return x + sigma * torch.randn(x.shape, generator=generator)
+        hit = torch.rand(x.shape, generator=generator) < self.amount
+        if self.corruption == "masking":
+            return torch.where(hit, torch.zeros_like(x), x)
+        low, high = x.min(), x.max()
+        coin = torch.rand(x.shape, generator=generator) < 0.5
+        return torch.where(hit, torch.where(coin, low, high), x)
+
+    def _rows(self, ae: AutoEncoder, x: Tensor, h: Tensor, sigma: Tensor | None) -> Tensor:
+        """ℓ(x, g(h)) for each row; (B,)"""
+        if self.loss == "cross-entropy":
+            logits = ae.decode_logits(h, sigma)
+            return F.binary_cross_entropy_with_logits(logits, x, reduction="none").sum(1)
+        difference = x - ae.decode(h, sigma)
+        return 0.5 * (difference * difference).sum(1)
+
+
+def noise_levels(rows: int, sigma: tuple[float, float], generator: Generator) -> Tensor:
+    """A noise level a row, log-uniform in the range; (B, 1)."""
+    low, high = sigma
+    if low == high:
+        return torch.full((rows, 1), low)
+    return low * (high / low) ** torch.rand(rows, 1, generator=generator)
+
+
+def encoder_contraction(
+    ae: AutoEncoder, x: Tensor, probes: int, generator: Generator
+) -> tuple[Tensor, Tensor]:
+    """‖J_f(x)‖²_F for each row, and h = f(x).
+
+    One layer has a closed form, Σⱼ s'(aⱼ)² ‖Wⱼ‖²; a deep encoder is probed, or summed exactly.
+    """
+    if len(ae.encoder) == 1:
+        layer = ae.encoder[0]
+        assert isinstance(layer, Dense)
+        unit, a = UNITS[layer.unit], layer.before_unit(x, None)  # (B, m)
+        h = unit.value(a)
+        slope = unit.slope(a, h)
+        return (slope * slope) @ (layer.weight * layer.weight).sum(1), h
+    f = ae.linearise_encoder(x)
+    return squared_frobenius(f, x, probes, generator), f.value
+
+
+def squared_frobenius(at: Linearised, x: Tensor, probes: int, generator: Generator) -> Tensor:
+    """‖J‖²_F for each row: E‖J v‖² over random signs v (Hutchinson), or Σᵢ ‖J eᵢ‖² for 0 probes."""
+    B, d = x.shape
+    if probes == 0:
+        v = torch.eye(d).expand(B, d, d)
+        return at.jvp(v).square().sum((1, 2))
+    v = torch.randint(0, 2, (B, probes, d), generator=generator).to(x.dtype) * 2 - 1
+    return at.jvp(v).square().sum((1, 2)) / probes

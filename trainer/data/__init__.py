@@ -1,0 +1,27 @@
+"""From anyone's data to rows of float32: read, split, look at the values, normalise."""
+
+from trainer.data.dataset import Dataset
+from trainer.data.describe import describe
+from trainer.data.examine import Examination, examine
+from trainer.data.load import load
+from trainer.data.options import DataOptions
+from trainer.data.source import ArraySource, NpySource, Source
+from trainer.data.split import Split, split
+from trainer.data.truth import GaussianMixture, Spiral, Truth
+
+__all__ = [
+    "ArraySource",
+    "DataOptions",
+    "Dataset",
+    "Examination",
+    "GaussianMixture",
+    "NpySource",
+    "Source",
+    "Spiral",
+    "Split",
+    "Truth",
+    "describe",
+    "examine",
+    "load",
+    "split",
+]

@@ -1,0 +1,166 @@
+"""From a trained model to a verified artefact (DESIGN, section 3)."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from service.core import manifest as manifests
+from service.core.manifest import MANIFEST, START_POINTS, WEIGHTS, Graph, Manifest
+from trainer.artefact import library_versions, new_version, now
+from trainer.autoencoder import AutoEncoder
+from trainer.card import card
+from trainer.config import Recipe
+from trainer.data import Dataset
+from trainer.errors import ExportError
+from trainer.fit import held_out_rows
+from trainer.graphs import GraphSpec, kernel_graph, make_kernels, model_graphs
+from trainer.kernels import Kernel
+from trainer.onnx_files import OPSET, write_graph
+from trainer.prepare import Prepared
+from trainer.starts import default_scale, start_points
+
+Judge = Callable[[Path], dict[str, Any]]  # a written artefact -> its figures
+
+CARD = "card.md"
+CALIBRATION_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Chains:
+    """The kernels of a model with their scales, and which one is the default."""
+
+    kernels: Mapping[str, Kernel]
+    scales: Mapping[str, float]
+    default: str
+    starts: Tensor  # (n, d), in the model's units
+    sigma: float  # the noise level that is served; α = σ²
+
+
+def make_chains(recipe: Recipe, prepared: Prepared, ae: AutoEncoder) -> Chains:
+    """Kernels over the trained model, their scales set on held-out rows."""
+    options = recipe.sampling
+    rows = held_out_rows(prepared, CALIBRATION_ROWS)
+    sigma = served_sigma(recipe, prepared, rows)
+    kernels = make_kernels(ae, sigma, options.root, options.root_degree)
+    scales = {name: default_scale(kernel, rows) for name, kernel in kernels.items()}
+    unknown = set(options.scales) - set(kernels)
+    if unknown:
+        raise ExportError(f"sampling.scales names {', '.join(sorted(unknown))}, which is no kernel "
+                          f"(there are {', '.join(kernels)}).")  # fmt: skip
+    scales |= options.scales
+    default = options.kernel
+    if default == "auto":
+        default = "hidden" if recipe.criterion.kind == "cae" else "gibbs"
+    starts = held_out_rows(prepared, options.start_points)
+    if options.starts == "synthetic":
+        starts = start_points(kernels[default], starts, scales[default])
+    return Chains(kernels, scales, default, starts, sigma)
+
+
+def served_sigma(recipe: Recipe, prepared: Prepared, rows: Tensor) -> float:
+    """σ as the recipe has it; for masking and the like, the corruption's own root mean square."""
+    c = prepared.criterion
+    if c.kind != "dae" or c.corruption == "gaussian":
+        return recipe.sigma
+    noisy = c.corrupted(rows, torch.zeros(len(rows), 1), torch.Generator().manual_seed(0))
+    return max(1e-3, float((noisy - rows).square().mean().sqrt()))
+
+
+def export(
+    recipe: Recipe,
+    prepared: Prepared,
+    ae: AutoEncoder,
+    chains: Chains,
+    models: Path,
+    pictures: list[Path],
+    judge: Judge,
+) -> Path:
+    """Write `models/<name>/<next version>`, judged, and return it."""
+    ae.eval()
+    with new_version(models, recipe.name) as (folder, version):
+        tensors = {k: v.detach().contiguous() for k, v in ae.state_dict().items()}
+        save_file(tensors | {START_POINTS: chains.starts.contiguous()}, folder / WEIGHTS)
+        graphs = _write_graphs(ae, chains, folder)
+        for picture in pictures:
+            shutil.copyfile(picture, folder / picture.name)
+        manifest = finish(folder, describe(recipe, prepared, ae, chains, version, graphs))
+        manifest = replace(manifest, evaluation=judge(folder))
+        (folder / CARD).write_text(card(manifest, [p.name for p in pictures]), encoding="utf-8")
+        finish(folder, manifest)
+    return models / recipe.name / version
+
+
+def finish(folder: Path, manifest: Manifest) -> Manifest:
+    """Write the manifest with the sha256 of every other file, and read it back."""
+    names = sorted(p.name for p in folder.iterdir() if p.name != MANIFEST)
+    files = {name: manifests.sha256(folder / name) for name in names}
+    manifest = replace(manifest, files=files)
+    (folder / MANIFEST).write_text(manifests.dumps(manifest), encoding="utf-8")
+    return manifests.read(folder)
+
+
+def _write_graphs(ae: AutoEncoder, chains: Chains, folder: Path) -> dict[str, Graph]:
+    specs: dict[str, GraphSpec] = model_graphs(ae)
+    specs |= {name: kernel_graph(kernel) for name, kernel in chains.kernels.items()}
+    graphs = {}
+    for name, spec in specs.items():
+        path = write_graph(name, spec, folder)
+        graphs[name] = Graph(path.name, spec.inputs, spec.outputs)
+    return graphs
+
+
+def describe(
+    recipe: Recipe,
+    prepared: Prepared,
+    ae: AutoEncoder,
+    chains: Chains,
+    version: str,
+    graphs: Mapping[str, Graph],
+) -> Manifest:
+    """The manifest of a model, its files still to be listed."""
+    c, a, dataset = recipe.criterion, ae.architecture, prepared.dataset
+    kernels = {
+        name: manifests.Kernel(name, kernel.space, kernel.noise, chains.scales[name])
+        for name, kernel in chains.kernels.items()
+    }
+    absolute = c.kind == "rcae" or (c.kind == "dae" and c.corruption == "gaussian")
+    return Manifest(
+        name=recipe.name,
+        version=version,
+        kind=c.kind,
+        loss=c.loss,
+        alpha=chains.sigma**2,
+        sigma=chains.sigma,
+        noise_levels=c.levels if a.conditioned else None,
+        covariance_scale="absolute" if absolute else "relative",
+        input_dims=a.dims,
+        hidden_dims=a.hidden[-1],
+        features=dataset.features,
+        image=dataset.image,
+        normaliser=prepared.normaliser,
+        graphs=graphs,
+        kernels=kernels,
+        default_kernel=chains.default,
+        opset=OPSET,
+        files={},
+        data=_data_facts(dataset, prepared),
+        recipe=recipe.as_dict(),
+        libraries=library_versions(),
+        created=now(),
+    )
+
+
+def _data_facts(dataset: Dataset, prepared: Prepared) -> dict[str, Any]:
+    return {
+        "name": dataset.name,
+        "rows": dataset.rows,
+        "training_rows": len(prepared.split.train),
+        "held_out_rows": len(prepared.split.validation),
+        "fingerprint": dataset.fingerprint,
+    }

@@ -1,0 +1,135 @@
+"""The pictures that a run leaves beside its checkpoint, drawn from the trained model."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from service.core.moments import (
+    Moments,
+    full_spectrum,
+    in_user_units,
+    leading_spectrum,
+    local_moments,
+)
+from service.core.types import Doubles
+from trainer.autoencoder import AutoEncoder
+from trainer.checkpoint import Loss
+from trainer.config import Recipe
+from trainer.export import Chains
+from trainer.fit import held_out_rows
+from trainer.layers import Dense
+from trainer.pictures import (
+    View,
+    draw_filters,
+    draw_losses,
+    draw_reconstructions,
+    draw_samples,
+    draw_tangents,
+)
+from trainer.prepare import Prepared
+from trainer.run import Run, said_plainly
+from trainer.starts import walked
+
+BACKGROUND_ROWS = 2_000
+TANGENTS = 8
+FULL_JACOBIAN_DIMS = 64
+WALKERS, KEPT, THIN = 10, 20, 5
+SCATTERED = 500  # walkers and tangents of a table's scatter plot
+
+
+def view_of(prepared: Prepared) -> View:
+    """How this data is looked at; images that stay within [0, 1] or bytes keep that range."""
+    rows = prepared.normaliser.to_user(held_out_rows(prepared, BACKGROUND_ROWS).numpy())
+    low, high = float(rows.min()), float(rows.max())
+    if prepared.architecture.decoder == "sigmoid":
+        low, high = 0.0, float(prepared.normaliser.scale.max())
+    return View(prepared.dataset.image, prepared.dataset.features, low, high, rows)
+
+
+def draw_gallery(
+    recipe: Recipe,
+    prepared: Prepared,
+    ae: AutoEncoder,
+    chains: Chains,
+    losses: tuple[Loss, ...],
+    run: Run,
+) -> list[Path]:
+    """All pictures of a run; the paths, in the order in which the card shows them."""
+    view, folder = view_of(prepared), run.folder
+    image = view.image is not None
+    names = ["samples", "reconstructions", "tangents", *(["filters"] if image else []), "losses"]
+    paths = {name: folder / f"{name}.png" for name in names}
+    with said_plainly(folder), torch.no_grad():
+        _draw_samples(recipe, prepared, view, chains, paths["samples"])
+        _draw_reconstructions(prepared, view, ae, chains, paths["reconstructions"])
+        _draw_tangents(prepared, view, ae, chains, paths["tangents"])
+        if image and isinstance(ae.encoder[0], Dense):
+            draw_filters(view, ae.encoder[0].weight.numpy(), paths["filters"])
+        draw_losses(losses, paths["losses"], recipe.name)
+    return list(paths.values())
+
+
+def _draw_samples(
+    recipe: Recipe, prepared: Prepared, view: View, chains: Chains, path: Path
+) -> None:
+    walkers = WALKERS if view.image is not None else SCATTERED
+    starts = chains.starts[torch.arange(walkers) % len(chains.starts)]
+    kernel = chains.kernels[chains.default]
+    steps = walked(kernel, starts, chains.scales[chains.default], KEPT * THIN, seed=1)[
+        THIN - 1 :: THIN
+    ]
+    chain = prepared.normaliser.to_user(steps.numpy())  # (KEPT, W, d)
+    draw_samples(view, chain, path, f"{recipe.name}, kernel {chains.default}, every {THIN}th step")
+
+
+def _draw_reconstructions(
+    prepared: Prepared, view: View, ae: AutoEncoder, chains: Chains, path: Path
+) -> None:
+    count = 30 if view.image is not None else 200
+    z = held_out_rows(prepared, count)
+    g = torch.Generator().manual_seed(1)
+    noisy = z
+    if prepared.criterion.kind == "dae":
+        noisy = prepared.criterion.corrupted(z, torch.full((len(z), 1), chains.sigma), g)
+    r: Tensor = ae(noisy, _level(ae, chains, len(z)))
+    to_user = prepared.normaliser.to_user
+    draw_reconstructions(view, to_user(z.numpy()), to_user(noisy.numpy()), to_user(r.numpy()), path)
+
+
+def _draw_tangents(
+    prepared: Prepared, view: View, ae: AutoEncoder, chains: Chains, path: Path
+) -> None:
+    count = 8 if view.image is not None else 300
+    z = held_out_rows(prepared, count)
+    local = [moments_in_torch(prepared, ae, chains, row[None]) for row in z]
+    draw_tangents(
+        view, prepared.normaliser.to_user(z.numpy()),
+        np.stack([m.tangents[:TANGENTS] for m in local]),
+        np.stack([m.eigenvalues[:TANGENTS] for m in local]), path,
+    )  # fmt: skip
+
+
+def moments_in_torch(prepared: Prepared, ae: AutoEncoder, chains: Chains, z: Tensor) -> Moments:
+    """Asymptotic moments at one row z (1, d), in the user's units."""
+    d = z.shape[1]
+    at = ae.linearise(z, _level(ae, chains, 1))
+
+    def products(v: NDArray[np.floating]) -> Doubles:
+        u = torch.as_tensor(v, dtype=torch.float32)[None]  # (1, k, d)
+        return ((at.jvp(u) + at.vjp(u)) / 2)[0].double().numpy()
+
+    small = d <= FULL_JACOBIAN_DIMS
+    spectrum = (
+        full_spectrum(products(np.eye(d))) if small else leading_spectrum(products, d, TANGENTS)
+    )
+    local = local_moments(
+        z[0].numpy(), at.value[0].numpy(), spectrum, chains.sigma**2, "asymptotic"
+    )
+    return in_user_units(local, prepared.normaliser)
+
+
+def _level(ae: AutoEncoder, chains: Chains, rows: int) -> Tensor | None:
+    return torch.full((rows, 1), chains.sigma) if ae.architecture.conditioned else None

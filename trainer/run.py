@@ -1,0 +1,117 @@
+"""The folder of one training run: recipe, checkpoint, losses and pictures.
+
+Every file is written beside its place and renamed into it, so a kill at any moment leaves the
+old file or the new one, never half of one.
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer.config import Recipe, make_recipe
+from trainer.errors import RunFolderError
+
+RECIPE = "recipe.json"
+CHECKPOINT = "checkpoint.safetensors"
+LOSSES = "losses.csv"
+
+
+@dataclass(frozen=True)
+class Run:
+    """`runs/<name>/<number>/`"""
+
+    folder: Path
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / CHECKPOINT
+
+    def recipe(self) -> Recipe:
+        try:
+            body = json.loads((self.folder / RECIPE).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RunFolderError(f"{self.folder} is not a training run: {error}.") from None
+        return make_recipe(body)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """One process trains in a folder at a time; the lock goes with the process."""
+        with (self.folder / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunFolderError(f"Another process is training in {self.folder}.") from None
+            yield
+
+
+def new_run(runs: Path, recipe: Recipe) -> Run:
+    """The next numbered folder below `runs/<name>/`, with the recipe in it."""
+    with said_plainly(runs):
+        base = runs / recipe.name
+        base.mkdir(parents=True, exist_ok=True)
+        number = 1 + max((int(p.name) for p in base.iterdir() if p.name.isdecimal()), default=0)
+        folder = base / str(number)
+        folder.mkdir()
+        write_text(folder / RECIPE, json.dumps(recipe.as_dict(), indent=1) + "\n")
+    return Run(folder)
+
+
+def last_run(runs: Path, name: str) -> Run:
+    """The newest run of a name, for `--resume` without a folder."""
+    base = runs / name
+    numbers = [int(p.name) for p in base.glob("*") if p.name.isdecimal()]
+    if not numbers:
+        raise RunFolderError(f"There is no run of {name} below {runs} to resume.")
+    return Run(base / str(max(numbers)))
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path that becomes `path` in one step when the block ends well."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield temporary
+        flush(temporary)
+        temporary.replace(path)
+        flush(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def flush(path: Path) -> None:
+    """fsync a file or a folder."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def said_plainly(folder: Path) -> Iterator[None]:
+    """Failures to write below a folder, as one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise RunFolderError(sentence(error, folder)) from error
+    except Exception as error:  # safetensors wraps the operating system's errors in its own
+        if type(error).__name__ == "SafetensorError" and "os error" in str(error):
+            reason = "the disk is full" if "os error 28" in str(error) else str(error)
+            raise RunFolderError(f"{folder} cannot be written: {reason}.") from error
+        raise
+
+
+def sentence(error: OSError, folder: Path) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{folder} cannot be written: the disk is full."
+    return f"{folder} cannot be written: {error.strerror or error}."
