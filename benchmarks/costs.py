@@ -63,6 +63,7 @@ def in_turns(
     a: Callable[[], object], b: Callable[[], object], rounds: int
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Milliseconds a call; these are short, so there are four times the rounds."""
+    torch.use_deterministic_algorithms(False)  # `fit` turned it on
     seconds(a, CALLS)
     seconds(b, CALLS)
     first, second = interleaved(

@@ -31,8 +31,8 @@ def number(value: float) -> str:
 
 
 def draw(figures: Sequence[Figure], path: Path, title: str) -> None:
-    """Ratios and what has a target: a bar to the median, a dot a round, a line at the target."""
-    shown = [f for f in figures if f.unit == "×" or f.target]
+    """What has a target: a bar to the median, a dot a round, a line at the target."""
+    shown = [f for f in figures if f.target]
     canvas = Canvas(figsize=(9, 1.1 + 0.5 * len(shown)), dpi=120, layout="constrained")
     FigureCanvasAgg(canvas)
     axes = canvas.add_subplot()
@@ -54,5 +54,5 @@ def _bar(axes: Axes, row: int, figure: Figure) -> None:
     if target is not None:
         axes.plot([target, target], [row - 0.38, row + 0.38], color="black", lw=1.5)
     words = number(figure.median) + (f", target {figure.target}" if figure.target else "")
-    right = max(*figure.values, figure.median, target or 0.0)
+    right = max(*figure.values, target or 0.0)
     axes.annotate(words, (right, row), (6, 0), textcoords="offset points", va="center", fontsize=9)

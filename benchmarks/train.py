@@ -57,7 +57,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data", help="MNIST's file, or the folder it is in")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
-        "--epochs", type=int, default=1, help="of the DAE; the CAE is twice as fast"
+        "--epochs", type=int, default=1, help="of the DAE; the CAE has twice as many"
     )
     parser.add_argument("--threads", type=int, help="1 gives steadier ratios on a busy machine")
     parser.add_argument("--large-gb", type=float, help="also train on an .npy of this size")
@@ -68,7 +68,10 @@ def arguments() -> argparse.Namespace:
 def pictures(path: str | None, folder: Path) -> tuple[dict[str, Any], str]:
     """The [data] table of the recipes, and what the data is called."""
     try:
-        return {"source": "mnist", "path": str(find("mnist", path))}, "MNIST"
+        file = find("mnist", path)
+        if not file.is_file():
+            raise DataError(f"There is no file at {file}.")
+        return {"source": "mnist", "path": str(file)}, "MNIST"
     except DataError as error:
         print(f"{error} Random pictures of the same size are used instead.")
     made = np.random.default_rng(0).integers(0, 256, (60_000, 28, 28), dtype=np.uint8)
@@ -78,7 +81,8 @@ def pictures(path: str | None, folder: Path) -> tuple[dict[str, Any], str]:
 
 def measured(args: argparse.Namespace, data: dict[str, Any], folder: Path) -> Iterator[Figure]:
     """Every figure, one after the other."""
-    training = {"epochs": args.epochs, "batch": speed.BATCH}
+    cores = torch.get_num_threads()  # said to `fit`, which else chooses for itself
+    training = {"epochs": args.epochs, "batch": speed.BATCH, "threads": cores}
     twice = training | {"epochs": 2 * args.epochs}
     dae = make_recipe({"name": "deep-dae", "data": data, **DEEP_DAE, "training": training})
     cae = make_recipe({"name": "tied-cae", "data": data, **TIED_CAE, "training": twice})

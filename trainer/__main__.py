@@ -1,6 +1,7 @@
 """python -m trainer: fit, export, evaluate, data."""
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -87,16 +88,16 @@ def _models(p: argparse.ArgumentParser) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     args = parser().parse_args(arguments)
-    from trainer import commands  # torch takes a second to import, and --help should not wait
-    from trainer.fit import Interrupted
-
     try:
+        from trainer import commands  # torch takes a second to import, and --help should not wait
+        from trainer.fit import Interrupted
+
         getattr(commands, f"{args.command}_command")(args)
+    except KeyboardInterrupt:  # before Interrupted, which may not be imported yet
+        print("Interrupted.", file=sys.stderr)
+        return 130
     except Interrupted as saved:
         print(saved, file=sys.stderr)
-        return 130
-    except KeyboardInterrupt:
-        print("Interrupted.", file=sys.stderr)
         return 130
     except (TrainerError, LocalMomentsError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -105,4 +106,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up as after Ctrl-C
     sys.exit(main())

@@ -1,6 +1,7 @@
 """Writing an artefact: a whole new version appears in one step, or nothing does."""
 
 import contextlib
+import errno
 import os
 import platform
 import shutil
@@ -10,6 +11,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from trainer.errors import ExportError
 from trainer.run import flush, said_plainly
 
 LIBRARIES = (
@@ -37,12 +39,23 @@ def new_version(models: Path, name: str) -> Iterator[tuple[Path, str]]:
                 flush(path)
             temporary.chmod(0o755)
             flush(temporary)
-            temporary.rename(base / number)
+            _rename(temporary, base / number)
             flush(base)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
             with contextlib.suppress(OSError):  # a model's first version that failed: no folder
                 os.rmdir(base)
+
+
+def _rename(temporary: Path, folder: Path) -> None:
+    try:
+        temporary.rename(folder)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            raise
+        raise ExportError(
+            f"{folder} was made by another process meanwhile; export again."
+        ) from None
 
 
 def next_version(base: Path) -> str:

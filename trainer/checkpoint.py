@@ -29,6 +29,7 @@ class Loss:
 class State:
     """Where a run stands: after `step` steps of `stage`."""
 
+    data: str = ""  # the fingerprint of what is learnt from
     stage: int = 0
     step: int = 0
     best: float = float("inf")
@@ -65,10 +66,10 @@ def load(path: Path) -> tuple[State, dict[str, Weights]]:
             for key in file.keys():  # noqa: SIM118 (not a dict)
                 group, _, name = key.partition("/")
                 groups.setdefault(group, {})[name] = file.get_tensor(key)
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        losses = tuple(Loss(**loss) for loss in body.pop("losses"))
+        return State(**body, losses=losses), groups
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise RunFolderError(f"{path} is not a usable checkpoint: {error}.") from None
-    losses = tuple(Loss(**loss) for loss in body.pop("losses"))
-    return State(**body, losses=losses), groups
 
 
 def adam_weights(optimiser: torch.optim.Optimizer, model: nn.Module) -> dict[str, Weights]:

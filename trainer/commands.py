@@ -19,8 +19,8 @@ from trainer.data.named import NAMED
 from trainer.defaults import default_recipe, name_of
 from trainer.errors import RecipeError, RunFolderError
 from trainer.evaluate import evaluate, open_model
-from trainer.export import CARD, export, finish, make_chains
-from trainer.fit import fit
+from trainer.export import CARD, export, make_chains
+from trainer.fit import fit, load_weights, reached
 from trainer.gallery import draw_gallery
 from trainer.prepare import Prepared, prepare
 from trainer.run import Run, last_run, new_run, said_plainly, write_text
@@ -109,7 +109,8 @@ def _recipe_for_data(args: argparse.Namespace) -> Recipe:
 
 def _publish(recipe: Recipe, prepared: Prepared, ae: AutoEncoder, run: Run, models: Path) -> None:
     """Pictures, artefact, figures, and where they are."""
-    say("Drawing pictures and exporting ...")
+    say(f"{run.folder} keeps what was learnt (python -m trainer export {run.folder}); "
+        "drawing pictures and exporting ...")  # fmt: skip
     losses = checkpoint.load(run.checkpoint)[0].losses
     chains = make_chains(recipe, prepared, ae)
     pictures = draw_gallery(recipe, prepared, ae, chains, losses, run)
@@ -129,15 +130,15 @@ def export_command(args: argparse.Namespace) -> None:
     if not run.checkpoint.exists():
         raise RunFolderError(f"{run.folder} has no checkpoint yet; finish it with "
                              f"python -m trainer fit --resume {run.folder}.")  # fmt: skip
-    state, groups = checkpoint.load(run.checkpoint)
+    prepared = prepare(recipe, run.folder / STAGING)
+    state, groups = reached(run, prepared)
     if not state.finished:
         if recipe.criterion.stacked:
             raise RunFolderError(f"{run.folder} has layers still to train; finish it with "
                                  f"python -m trainer fit --resume {run.folder}.")  # fmt: skip
         say(f"Note: {run.folder} is not finished; exporting its best weights so far.")
-    prepared = prepare(recipe, run.folder / STAGING)
     ae = AutoEncoder(prepared.architecture)
-    ae.load_state_dict(groups["model"] if state.finished else groups["best"])
+    load_weights(ae, groups["model"] if state.finished else groups["best"], run)
     _publish(recipe, prepared, ae.eval(), run, args.models)
 
 
@@ -163,7 +164,7 @@ def rewrite_figures(folder: Path, figures: Mapping[str, Any]) -> None:
     """New figures in manifest and card; a crash between the two leaves a valid artefact.
 
     Files that the manifest does not list are not checked, so the card is first taken off the
-    list, then written, then listed again.
+    list, then written, then listed again. Whatever else lies in the folder stays unlisted.
     """
     manifest = replace(manifests.read(folder), evaluation=dict(figures))
     pictures = [name for name in manifest.files if name.endswith(".png")]
@@ -171,7 +172,8 @@ def rewrite_figures(folder: Path, figures: Mapping[str, Any]) -> None:
     with said_plainly(folder):
         write_text(folder / MANIFEST, manifests.dumps(replace(manifest, files=files)))
         write_text(folder / CARD, card(manifest, pictures))
-        finish(folder, manifest)
+        files = dict(sorted({**files, CARD: manifests.sha256(folder / CARD)}.items()))
+        write_text(folder / MANIFEST, manifests.dumps(replace(manifest, files=files)))
 
 
 def find_artefact(reference: str, models: Path) -> Path:

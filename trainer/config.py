@@ -75,9 +75,10 @@ class SamplingOptions:
     sigma: float | None = None  # the level that a range's model serves by default
     root: Literal["auto", "exact", "polynomial", "jacobian"] = "auto"
     root_degree: int = 6
+    emit: Literal["auto", "mean", "noisy"] = "auto"  # auto: images the mean, tables the noisy
     scales: Mapping[str, float] = field(default_factory=dict)  # by kernel, over the defaults
     starts: Literal["synthetic", "data"] = "synthetic"  # are start points samples or real rows?
-    start_points: int = 64
+    start_points: int = 256
 
 
 @dataclass(frozen=True)

@@ -54,10 +54,19 @@ class Criterion:
             noisy = self.corrupted(start, sigma, generator)
             level = sigma if ae.architecture.conditioned else None
             h = ae.encode(noisy, level)
-            total = total + self._rows(ae, x, h, level).mean()
+            total = total + (self._rows(ae, x, h, level) * self._weight(sigma)).mean()
             if self.walkback > 1:
                 start = ae.decode(h, level).detach()
         return total / self.walkback
+
+    def _weight(self, sigma: Tensor) -> Tensor:
+        """σ̄/σ for a range of levels, σ̄ their geometric middle; (B,)
+
+        The best loss at a level grows with σ, so without this the large levels are most of what
+        is learnt. It does not move the optimum, which is one for each level.
+        """
+        low, high = self.sigma
+        return ((low * high) ** 0.5 / sigma).squeeze(1)
 
     def corrupted(self, x: Tensor, sigma: Tensor, generator: Generator) -> Tensor:
         """N(x)"""

@@ -95,12 +95,13 @@ def _rms(x: Floats) -> float:
 
 
 def draw(model: Model, kernel: str, count: int, seed: int = 1) -> Doubles:
-    """Where `count` walkers stand after STEPS steps from the start points; (count, d)."""
+    """What `count` walkers emit after STEPS steps from the start points; (count, d)."""
     starts = model.start_points()
     pick = np.random.default_rng(seed).integers(len(starts), size=count)
     walk = default_walk(model, seed, kernel)
     *_, last = positions(model, walk, first_state(model, kernel, starts[pick]), STEPS)
-    return model.manifest.normaliser.to_user(last.noisy)
+    m = model.manifest
+    return m.normaliser.to_user(last.noisy if m.default_emit == "noisy" else last.mean)
 
 
 def _distance(model: Model, a: Doubles, b: Doubles) -> float:

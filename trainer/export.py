@@ -40,6 +40,7 @@ class Chains:
     default: str
     starts: Tensor  # (n, d), in the model's units
     sigma: float  # the noise level that is served; α = σ²
+    emit: str  # "mean" or "noisy"
 
 
 def make_chains(recipe: Recipe, prepared: Prepared, ae: AutoEncoder) -> Chains:
@@ -60,7 +61,10 @@ def make_chains(recipe: Recipe, prepared: Prepared, ae: AutoEncoder) -> Chains:
     starts = held_out_rows(prepared, options.start_points)
     if options.starts == "synthetic":
         starts = start_points(kernels[default], starts, scales[default])
-    return Chains(kernels, scales, default, starts, sigma)
+    emit = options.emit
+    if emit == "auto":
+        emit = "noisy" if prepared.dataset.image is None else "mean"
+    return Chains(kernels, scales, default, starts, sigma, emit)
 
 
 def served_sigma(recipe: Recipe, prepared: Prepared, rows: Tensor) -> float:
@@ -147,6 +151,7 @@ def describe(
         graphs=graphs,
         kernels=kernels,
         default_kernel=chains.default,
+        default_emit=chains.emit,
         opset=OPSET,
         files={},
         data=_data_facts(dataset, prepared),

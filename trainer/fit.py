@@ -24,7 +24,7 @@ from trainer.autoencoder import AutoEncoder
 from trainer.batches import make_feed, seeded
 from trainer.checkpoint import Loss, State, Weights
 from trainer.config import Recipe, TrainingOptions
-from trainer.errors import TrainingError
+from trainer.errors import RunFolderError, TrainingError
 from trainer.prepare import Prepared
 from trainer.progress import Progress
 from trainer.run import LOSSES, Run, said_plainly, write_text
@@ -82,12 +82,11 @@ def fit(recipe: Recipe, prepared: Prepared, run: Run) -> AutoEncoder:
     torch.use_deterministic_algorithms(True)
     model = new_model(prepared, recipe.training.seed)
     torch.set_num_threads(threads(model, recipe.training))
-    state, groups = State(), dict[str, Weights]()
-    if run.checkpoint.exists():
-        state, groups = checkpoint.load(run.checkpoint)
-        model.load_state_dict(groups["model"])
     parts = stages(model, prepared.criterion, recipe.criterion.stacked)
     with run.locked(), Stop().listening() as stop:
+        state, groups = reached(run, prepared)
+        if groups:
+            load_weights(model, groups["model"], run)
         while not state.finished:
             trainer = StageTrainer(recipe, prepared, run, model, parts[state.stage])
             state = trainer.train(state, groups, stop)
@@ -96,8 +95,35 @@ def fit(recipe: Recipe, prepared: Prepared, run: Run) -> AutoEncoder:
             state = replace(state, stage=state.stage + (not done), finished=done, step=0)
             state = replace(state, best=math.inf, loss_sum=0.0, loss_count=0)
             checkpoint.save(run.checkpoint, state, {"model": checkpoint.weights_of(model)})
-            write_losses(run, state)
+        write_losses(run, state)
+        if stop.asked:
+            raise Interrupted(
+                "Stopped after the last step, with everything saved; go on with "
+                f"python -m trainer fit --resume {run.folder}"
+            )
     return model.eval()
+
+
+def reached(run: Run, prepared: Prepared) -> tuple[State, dict[str, Weights]]:
+    """Where the run stands: at its checkpoint, or at the beginning. The data must be the same,
+    because normaliser and batches come from it."""
+    data = prepared.dataset.fingerprint
+    if not run.checkpoint.exists():
+        return State(data=data), {}
+    state, groups = checkpoint.load(run.checkpoint)
+    if state.data != data:
+        raise RunFolderError(f"{prepared.dataset.name} has changed since {run.folder} was begun; "
+                             "bring the old data back, or start a new run.")  # fmt: skip
+    return state, groups
+
+
+def load_weights(model: AutoEncoder, weights: Weights, run: Run) -> None:
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError:  # torch lists every tensor, line by line
+        raise RunFolderError(
+            f"{run.checkpoint} is not a checkpoint of the recipe that lies beside it."
+        ) from None
 
 
 class StageTrainer:
@@ -186,6 +212,8 @@ class StageTrainer:
         x = self.stage.below(self.validation)
         valid = self.stage.criterion(part, x, self.generator).item()
         part.load_state_dict(current)
+        if not math.isfinite(valid):
+            raise TrainingError(self._diverged(valid, state.step))
         if valid < state.best:
             for name, value in average.items():
                 best[name].copy_(value)

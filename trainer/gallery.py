@@ -77,10 +77,8 @@ def _draw_samples(
 ) -> None:
     walkers = WALKERS if view.image is not None else SCATTERED
     starts = chains.starts[torch.arange(walkers) % len(chains.starts)]
-    kernel = chains.kernels[chains.default]
-    steps = walked(kernel, starts, chains.scales[chains.default], KEPT * THIN, seed=1)[
-        THIN - 1 :: THIN
-    ]
+    kernel, scale = chains.kernels[chains.default], chains.scales[chains.default]
+    steps = walked(kernel, starts, scale, KEPT * THIN, emit=chains.emit, seed=1)[THIN - 1 :: THIN]
     chain = prepared.normaliser.to_user(steps.numpy())  # (KEPT, W, d)
     draw_samples(view, chain, path, f"{recipe.name}, kernel {chains.default}, every {THIN}th step")
 

@@ -103,8 +103,8 @@ class Dense(Layer):
         self.weight = nn.Parameter(torch.empty(m, n))
         self.bias = nn.Parameter(torch.zeros(m))
         self.condition = nn.Parameter(torch.zeros(m, condition)) if condition else None
-        bound = math.sqrt(6 / (n + m))
-        nn.init.uniform_(self.weight, -bound, bound)
+        nn.init.uniform_(self.weight, -math.sqrt(3 / n), math.sqrt(3 / n))  # variance 1/n
+        nn.init.uniform_(self.bias, -math.sqrt(1 / n), math.sqrt(1 / n))
 
     def times(self, x: Tensor) -> Tensor:
         """W x"""

@@ -12,7 +12,8 @@ LINE_SECONDS = 10.0
 class Progress:
     """How far a long piece of work has come; `unit` is what is counted, such as rows."""
 
-    def __init__(self, label: str, total: int, done: int = 0, stream: TextIO = sys.stderr) -> None:
+    def __init__(self, label: str, total: int, done: int = 0, stream: TextIO | None = None) -> None:
+        stream = stream or sys.stderr
         self.label, self.total, self.done, self.stream = label, total, done, stream
         self._began, self._first, self._spoke = time.monotonic(), done, time.monotonic()
         self._bar: Any = None

@@ -41,11 +41,16 @@ class Run:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """One process trains in a folder at a time; the lock goes with the process."""
-        with (self.folder / ".lock").open("w") as lock:
+        with said_plainly(self.folder):
+            lock = (self.folder / ".lock").open("w")
+        with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise RunFolderError(f"Another process is training in {self.folder}.") from None
+            for name in (CHECKPOINT, LOSSES):  # halves, from a process that was killed
+                for half in self.folder.glob(f".{name}.*"):
+                    half.unlink(missing_ok=True)
             yield
 
 
@@ -54,11 +59,20 @@ def new_run(runs: Path, recipe: Recipe) -> Run:
     with said_plainly(runs):
         base = runs / recipe.name
         base.mkdir(parents=True, exist_ok=True)
-        number = 1 + max((int(p.name) for p in base.iterdir() if p.name.isdecimal()), default=0)
-        folder = base / str(number)
-        folder.mkdir()
+        folder = _numbered(base)
         write_text(folder / RECIPE, json.dumps(recipe.as_dict(), indent=1) + "\n")
     return Run(folder)
+
+
+def _numbered(base: Path) -> Path:
+    """A new folder with the next free number, also where others take numbers meanwhile."""
+    number = 1 + max((int(p.name) for p in base.iterdir() if p.name.isdecimal()), default=0)
+    while True:
+        try:
+            (base / str(number)).mkdir()
+            return base / str(number)
+        except FileExistsError:
+            number += 1
 
 
 def last_run(runs: Path, name: str) -> Run:

@@ -10,19 +10,22 @@ SETTLING_STEPS = 20
 
 
 @torch.no_grad()
-def walked(kernel: Kernel, x: Tensor, scale: float, steps: int, seed: int = 0) -> Tensor:
-    """The chain's means after each of `steps` steps from x (W, d); (steps, W, d)."""
+def walked(
+    kernel: Kernel, x: Tensor, scale: float, steps: int, *, emit: str = "mean", seed: int = 0
+) -> Tensor:
+    """What the chain emits after each of `steps` steps from x (W, d); (steps, W, d)."""
     state = x
     if kernel.space == "hidden":
         level = torch.full((len(x), 1), kernel.sigma)
         state = kernel.ae.encode(x, level if kernel.ae.architecture.conditioned else None)
     scales = torch.full((len(x), 1), scale)
-    means = []
+    noisy = emit == "noisy" and kernel.space == "input"
+    emitted = []
     for step in range(steps):
         noise = torch.from_numpy(normals(seed, step, (len(x), kernel.noise)))
         state, mean = kernel(state, noise, scales)
-        means.append(mean)
-    return torch.stack(means)
+        emitted.append(state if noisy else mean)
+    return torch.stack(emitted)
 
 
 @torch.no_grad()

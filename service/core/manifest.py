@@ -24,6 +24,7 @@ WEIGHTS = "weights.safetensors"
 START_POINTS = "start_points"  # the tensor in WEIGHTS that holds where chains may begin
 KINDS = ("cae", "dae", "rcae")
 LOSSES = ("squared", "cross-entropy")
+EMISSIONS = ("mean", "noisy")
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
@@ -69,6 +70,7 @@ class Manifest:
     graphs: Mapping[str, Graph]
     kernels: Mapping[str, Kernel]
     default_kernel: str
+    default_emit: str  # "mean" or "noisy"
     opset: int
     files: Mapping[str, str]  # file name -> sha256
     evaluation: Mapping[str, Any] = field(default_factory=dict)
@@ -149,6 +151,7 @@ def parse(body: Mapping[str, Any]) -> Manifest:
         graphs={str(k): _graph(v) for k, v in body["graphs"].items()},
         kernels={str(k): Kernel(**v) for k, v in body["kernels"].items()},
         default_kernel=str(body["default_kernel"]),
+        default_emit=str(body["default_emit"]),
         opset=int(body["opset"]),
         files={str(k): str(v) for k, v in body["files"].items()},
         evaluation=dict(body["evaluation"]),
@@ -191,6 +194,7 @@ def _check(m: Manifest) -> None:
         (m.features is None or len(m.features) == m.input_dims, "wrong number of feature names"),
         (m.image is None or math.prod(m.image) == m.input_dims, "image shape and dims disagree"),
         (m.default_kernel in m.kernels, f"default kernel {m.default_kernel!r} is not listed"),
+        (m.default_emit in EMISSIONS, f"emission {m.default_emit!r} is not understood"),
         (WEIGHTS in m.files, f"{WEIGHTS} is not among the files"),
         (all(FILE.fullmatch(f) for f in m.files), "a file name leaves the model's folder"),
         (all(g.file in m.files for g in m.graphs.values()), "a graph's file is not listed"),

@@ -25,7 +25,7 @@ def random_auto_encoder(architecture: Architecture, seed: int = 0) -> AutoEncode
     return ae
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_ae() -> Maker:
     return random_auto_encoder
 

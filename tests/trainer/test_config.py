@@ -1,0 +1,260 @@
+"""Recipes: every key and type is looked at, and what is wrong is said in a sentence."""
+
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from trainer.config import (
+    RECIPES,
+    CriterionOptions,
+    Recipe,
+    find_recipe,
+    make_recipe,
+    read_recipe,
+    with_settings,
+)
+from trainer.errors import RecipeError
+from trainer.typed import build
+
+LEAST: dict[str, Any] = {"name": "a", "data": {"source": "digits"}}
+FULL: dict[str, Any] = {
+    "name": "full",
+    "data": {"source": "x.csv", "columns": ["a", "b"], "holdout": 50, "missing": "drop"},
+    "model": {"dims": 2, "hidden": [8, 4], "unit": "tanh", "blocks": 1, "conditioned": True},
+    "criterion": {"kind": "dae", "sigma": [0.1, 1], "walkback": 2},
+    "training": {"epochs": 3, "learning_rate": 1, "keep": "last"},
+    "sampling": {"kernel": "gibbs", "scales": {"gibbs": 1, "moment": 1.5}, "sigma": 0.5},
+}
+
+
+def with_value(table: str, key: str, value: Any) -> dict[str, Any]:
+    body = deepcopy(LEAST)
+    body.setdefault(table, {})[key] = value
+    return body
+
+
+@pytest.mark.parametrize("body", [LEAST, FULL])
+def test_a_recipe_survives_json(body: dict[str, Any]) -> None:
+    recipe = make_recipe(body)
+    assert make_recipe(json.loads(json.dumps(recipe.as_dict()))) == recipe
+
+
+def test_values_arrive_as_their_own_types() -> None:
+    recipe = make_recipe(FULL)
+    assert recipe.model.hidden == (8, 4)
+    assert recipe.criterion.levels == (0.1, 1.0)
+    assert isinstance(recipe.training.learning_rate, float)
+    assert recipe.data.holdout == 50 and isinstance(recipe.data.holdout, int)
+    assert recipe.sampling.scales == {"gibbs": 1.0, "moment": 1.5}
+    assert CriterionOptions(sigma=0.3).levels == (0.3, 0.3)
+
+
+def test_the_served_level_is_asked_for_or_the_ranges_middle_or_the_root_of_alpha() -> None:
+    assert make_recipe(FULL).sigma == 0.5
+    assert make_recipe(with_value("criterion", "sigma", [0.1, 0.9])).sigma == pytest.approx(0.3)
+    assert make_recipe(with_value("criterion", "sigma", 0.7)).sigma == pytest.approx(0.7)
+    contractive = LEAST | {"criterion": {"kind": "rcae", "alpha": 0.04}}
+    assert make_recipe(contractive).sigma == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "near"),
+    [
+        ("model", "hiden", "hidden"),
+        ("criterion", "sigmas", "sigma"),
+        ("training", "epoch", "epochs"),
+        ("sampling", "kernels", "kernel"),
+        ("data", "colums", "columns"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_known_one(
+    table: str, key: str, near: str
+) -> None:
+    with pytest.raises(RecipeError, match=rf"no setting {table}\.{key}; did you mean {near}\?"):
+        make_recipe(with_value(table, key, 1))
+
+
+def test_an_unknown_key_like_no_other_is_refused_with_all_of_them() -> None:
+    with pytest.raises(RecipeError, match="there are name, data, model, criterion"):
+        make_recipe(LEAST | {"zzz": 1})
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "value", "wanted"),
+    [
+        ("model", "hidden", 256, "a list, each a whole number"),
+        ("model", "hidden", ["a"], "a whole number"),
+        ("model", "hidden", [1.5], "a whole number"),
+        ("model", "tied", 1, "true or false"),
+        ("model", "tied", "yes", "true or false"),
+        ("model", "blocks", True, "a whole number"),
+        ("model", "dims", "8", "a whole number"),
+        ("model", "unit", "relu", "sigmoid, tanh"),
+        ("model", "unit", ["silu"], "sigmoid, tanh"),
+        ("criterion", "alpha", "0.1", "a number"),
+        ("criterion", "alpha", True, "a number"),
+        ("criterion", "alpha", None, "a number"),
+        ("criterion", "sigma", [0.1], "a number or a list of 2"),
+        ("criterion", "sigma", "wide", "a number or a list of 2"),
+        ("criterion", "sigma", {"low": 1}, "a number or a list of 2"),
+        ("training", "epochs", 1.5, "a whole number"),
+        ("training", "batch", [1], "a whole number"),
+        ("sampling", "scales", 1.0, "a table"),
+        ("sampling", "scales", {"gibbs": "big"}, "a number"),
+        ("data", "source", 7, "a text"),
+        ("data", "columns", "a", "a list"),
+    ],
+)
+def test_every_wrong_type_gets_a_sentence(table: str, key: str, value: Any, wanted: str) -> None:
+    with pytest.raises(RecipeError) as refusal:
+        make_recipe(with_value(table, key, value))
+    sentence = str(refusal.value)
+    assert sentence.startswith(f"{table}.{key}") and wanted in sentence and sentence.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ([], "the recipe must be a table"),
+        (LEAST | {"model": 5}, "model must be a table"),
+        ({"name": "a"}, "data is missing"),
+        ({"data": {"source": "digits"}}, "name is missing"),
+        ({"name": "a", "data": {}}, r"data\.source is missing"),
+    ],
+)
+def test_a_body_that_is_no_recipe_gets_a_sentence(body: Any, words: str) -> None:
+    with pytest.raises(RecipeError, match=words):
+        make_recipe(body)
+
+
+IMPOSSIBLE = [
+    ({"name": "A B"}, "name"),
+    ({"criterion": {"sigma": 0}}, "sigma"),
+    ({"criterion": {"sigma": [1.0, 0.1]}}, "sigma"),
+    ({"criterion": {"sigma": float("nan")}}, "sigma"),
+    ({"criterion": {"sigma": float("inf")}}, "sigma"),
+    ({"criterion": {"alpha": 0}}, "alpha"),
+    ({"criterion": {"alpha": float("inf")}}, "alpha"),
+    ({"criterion": {"amount": 1.0}}, "amount"),
+    ({"criterion": {"walkback": 0}}, "walkback"),
+    ({"criterion": {"probes": -1}}, "probes"),
+    ({"criterion": {"stacked": True}}, "stacked"),
+    ({"criterion": {"kind": "cae", "stacked": True}, "model": {"blocks": 1}}, "blocks"),
+    ({"criterion": {"loss": "cross-entropy"}, "model": {"decoder": "linear"}}, "cross-entropy"),
+    ({"criterion": {"kind": "cae"}, "model": {"conditioned": True}}, "conditioned"),
+    ({"criterion": {"corruption": "masking"}, "model": {"conditioned": True}}, "conditioned"),
+    ({"training": {"epochs": 0}}, "epochs"),
+    ({"training": {"batch": 0}}, "batch"),
+    ({"training": {"learning_rate": 0}}, "learning_rate"),
+    ({"training": {"learning_rate": float("inf")}}, "learning_rate"),
+    ({"training": {"weight_decay": -0.1}}, "weight_decay"),
+    ({"training": {"average": 1.0}}, "average"),
+    ({"training": {"seed": -1}}, "seed"),
+    ({"training": {"checkpoint_seconds": 0}}, "checkpoint_seconds"),
+    ({"training": {"threads": -1}}, "threads"),
+    ({"sampling": {"sigma": 0}}, "sampling.sigma"),
+    ({"sampling": {"start_points": 0}}, "start_points"),
+    ({"sampling": {"root": "polynomial", "root_degree": 1}}, "root_degree"),
+    ({"sampling": {"scales": {"gibbs": 0}}}, "scales"),
+    ({"sampling": {"scales": {"gibs": 1}}}, "scales"),
+]
+
+
+@pytest.mark.parametrize(("change", "word"), IMPOSSIBLE, ids=[str(c) for c, _ in IMPOSSIBLE])
+def test_an_impossible_recipe_is_refused_before_anything_is_trained(
+    change: dict[str, Any], word: str
+) -> None:
+    with pytest.raises(RecipeError) as refusal:
+        make_recipe(LEAST | change)
+    assert word in str(refusal.value) and str(refusal.value).endswith(".")
+
+
+def test_settings_are_laid_over_the_recipe_and_the_last_one_wins() -> None:
+    settings = [
+        "training.epochs=7",
+        "training.epochs=9",
+        "model.unit=tanh",
+        "model.hidden=[3, 2]",
+        "model.tied=true",
+        "sampling.scales.gibbs=0.5",
+        "data.source=my data.csv",
+        "name=b",
+    ]
+    recipe = make_recipe(with_settings(LEAST | {"training": {"epochs": 3, "batch": 5}}, settings))
+    assert (recipe.training.epochs, recipe.training.batch) == (9, 5)
+    assert recipe.model.unit == "tanh" and recipe.model.hidden == (3, 2) and recipe.model.tied
+    assert recipe.sampling.scales == {"gibbs": 0.5}
+    assert recipe.data.source == "my data.csv" and recipe.name == "b"
+
+
+def test_settings_leave_the_recipe_they_are_laid_over_alone() -> None:
+    body = deepcopy(FULL)
+    with_settings(body, ["model.unit=silu", "sampling.scales.gibbs=9", "new.table=1"])
+    assert body == FULL
+
+
+@pytest.mark.parametrize("setting", ["training.epochs", "=3", "training.=3", "name.x=1"])
+def test_a_setting_that_is_none_gets_a_sentence(setting: str) -> None:
+    with pytest.raises(RecipeError, match="--set"):
+        with_settings(LEAST, [setting])
+
+
+def test_a_misspelt_setting_is_refused_like_a_misspelt_key() -> None:
+    with pytest.raises(RecipeError, match="did you mean epochs"):
+        make_recipe(with_settings(LEAST, ["training.epohcs=3"]))
+
+
+def test_a_recipe_is_found_by_path_or_by_name(tmp_path: Path) -> None:
+    assert find_recipe("x/y.toml") == Path("x/y.toml")
+    assert find_recipe("no-such-recipe") is None
+    assert find_recipe("../config") is None
+    assert find_recipe(str(tmp_path / "data.csv")) is None
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda p: p.stem)
+def test_every_shipped_recipe_is_possible(path: Path) -> None:
+    assert find_recipe(path.stem) == path
+    assert isinstance(make_recipe({"name": path.stem} | read_recipe(path)), Recipe)
+
+
+@pytest.mark.parametrize("content", [b"name = ", b"\xff\xfe", b"a = 1\na = 2"])
+def test_a_file_that_is_no_toml_gets_a_sentence(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_bytes(content)
+    with pytest.raises(RecipeError, match=r"r\.toml is not a readable recipe"):
+        read_recipe(tmp_path / "r.toml")
+
+
+def test_a_missing_file_gets_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="There is no recipe at"):
+        read_recipe(tmp_path / "r.toml")
+
+
+@dataclass(frozen=True)
+class Inner:
+    n: int
+
+
+@dataclass(frozen=True)
+class Outer:
+    inner: Inner
+    word: Literal["a", "b"] = "a"
+    maybe: float | None = None
+    pair: tuple[int, str] = (1, "x")
+    table: Mapping[str, Inner] | None = None
+
+
+def test_tables_within_tables_are_named_in_full() -> None:
+    built = build(Outer, {"inner": {"n": 1}, "pair": [2, "y"], "maybe": 3}, "top")
+    assert built == Outer(Inner(1), pair=(2, "y"), maybe=3.0)
+    assert build(Outer, {"inner": {"n": 1}, "maybe": None}, "top").maybe is None
+    with pytest.raises(RecipeError, match=r"^top\.inner\.n is 'x', but a whole number is wanted"):
+        build(Outer, {"inner": {"n": "x"}}, "top")
+    with pytest.raises(RecipeError, match=r"top\.inner\.m; "):
+        build(Outer, {"inner": {"m": 1}}, "top")
+    with pytest.raises(RecipeError, match=r"top\.pair is \[1\], but a list of 2"):
+        build(Outer, {"inner": {"n": 1}, "pair": [1]}, "top")
