@@ -5,6 +5,7 @@ import pty
 import select
 import subprocess
 import sys
+import termios
 
 import pytest
 
@@ -42,6 +43,7 @@ def everything(reader: int, process: subprocess.Popen[str]) -> str:
 def test_a_terminal_shows_a_bar_with_rate_loss_and_time_left(shell, table, tiny, tmp_path):
     table(tmp_path / "table.csv")
     reader, writer = pty.openpty()
+    termios.tcsetwinsize(writer, (24, 100))
     longer = ["--set", "training.epochs=150"]
     process = shell.start(tmp_path, "fit", "table.csv", *tiny, *longer, stderr=writer)
     try:

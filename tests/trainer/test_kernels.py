@@ -161,7 +161,7 @@ def test_every_kernel_keeps_the_protocol(name: str, shape: str, make_ae: Maker) 
     torch.testing.assert_close(alone, following[2:3])
     torch.testing.assert_close(alone_mean, mean[2:3])
     moved = [kernel(state, noise + torch.eye(q)[i], scale)[0] - following for i in range(q)]
-    assert min(float(m.abs().max()) for m in moved) > 1e-9
+    assert min(m.abs().max().item() for m in moved) > 1e-9
     with pytest.raises(RuntimeError):
         kernel(state, torch.randn(7, q + 1), scale)
 

@@ -55,7 +55,7 @@ CASES: dict[str, tuple[Architecture, list[str], str]] = {
     ),
     "linear": (Architecture(6, (4,), "linear"), ["decode", "walkjump"], "auto"),
     "a table's, residual and told its level": (
-        Architecture(8, (256,), "silu", blocks=1, conditioned=True), ["moments", "gibbs"], "auto",
+        Architecture(10, (128,), "silu", blocks=1, conditioned=True), ["moments", "gibbs"], "auto",
     ),
 }  # fmt: skip
 
