@@ -12,7 +12,7 @@ from service.core.errors import ArtefactError
 from service.core.manifest import MANIFEST
 from trainer import checkpoint
 from trainer.autoencoder import AutoEncoder
-from trainer.card import card
+from trainer.card import CAPTIONS, card
 from trainer.config import Recipe, find_recipe, make_recipe, read_recipe, with_settings
 from trainer.data import describe, examine, load, split
 from trainer.data.named import NAMED
@@ -23,7 +23,7 @@ from trainer.export import CARD, export, make_chains
 from trainer.fit import fit, load_weights, reached
 from trainer.gallery import draw_gallery
 from trainer.prepare import Prepared, prepare
-from trainer.run import Run, last_run, new_run, said_plainly, write_text
+from trainer.run import Run, last_run, new_run, removed_on_error, said_plainly, write_text
 
 STAGING = "staging"
 
@@ -37,10 +37,12 @@ def fit_command(args: argparse.Namespace) -> None:
     if args.resume is None:
         recipe = recipe_of(args)
         run = new_run(args.runs, recipe)
+        with removed_on_error(run):
+            prepared = prepare(recipe, run.folder / STAGING)
     else:
         run = _resumed(args)
         recipe = run.recipe()
-    prepared = prepare(recipe, run.folder / STAGING)
+        prepared = prepare(recipe, run.folder / STAGING)
     for note in (*prepared.dataset.notes, *prepared.examination.notes):
         say(f"Note: {note}")
     say(f"Training {recipe.name} on {len(prepared.split.train):,} rows of {prepared.dataset.dims}; "
@@ -167,7 +169,7 @@ def rewrite_figures(folder: Path, figures: Mapping[str, Any]) -> None:
     list, then written, then listed again. Whatever else lies in the folder stays unlisted.
     """
     manifest = replace(manifests.read(folder), evaluation=dict(figures))
-    pictures = [name for name in manifest.files if name.endswith(".png")]
+    pictures = [f"{name}.png" for name in CAPTIONS if f"{name}.png" in manifest.files]
     files = {name: digest for name, digest in manifest.files.items() if name != CARD}
     with said_plainly(folder):
         write_text(folder / MANIFEST, manifests.dumps(replace(manifest, files=files)))

@@ -1,11 +1,13 @@
 """Recipes: one frozen value that fixes a run, read from TOML and `--set key=value`."""
 
 import json
+import math
 import tomllib
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from service.core.manifest import MANIFEST, NAME
 from trainer.data.options import DataOptions
@@ -15,6 +17,8 @@ from trainer.typed import build
 Kind = Literal["cae", "dae", "rcae"]
 Loss = Literal["squared", "cross-entropy"]
 Corruption = Literal["gaussian", "salt-and-pepper", "masking"]
+
+KernelName = Literal["hidden", "input", "moment", "gibbs", "walkjump"]
 
 RECIPES = Path(__file__).parent / "recipes"
 
@@ -71,7 +75,7 @@ class TrainingOptions:
 class SamplingOptions:
     """[sampling]: how the artefact's chains walk."""
 
-    kernel: Literal["auto", "hidden", "input", "moment", "gibbs", "walkjump"] = "auto"
+    kernel: Literal["auto"] | KernelName = "auto"
     sigma: float | None = None  # the level that a range's model serves by default
     root: Literal["auto", "exact", "polynomial", "jacobian"] = "auto"
     root_degree: int = 6
@@ -131,19 +135,19 @@ def find_recipe(name: str) -> Path | None:
 
 def with_settings(body: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
     """A copy of the recipe's tables with `table.key=value` laid over them."""
-    body = {k: dict(v) if isinstance(v, Mapping) else v for k, v in body.items()}
+    laid: dict[str, Any] = deepcopy(dict(body))
     for setting in settings:
         key, equals, text = setting.partition("=")
         *tables, last = key.strip().split(".")
         if not equals or not last:
             raise RecipeError(f"--set {setting!r} is not of the form key=value.")
-        table: dict[str, Any] = body
+        table = laid
         for name in tables:
             table = table.setdefault(name, {})
             if not isinstance(table, dict):
                 raise RecipeError(f"--set {setting!r}: {name} is a value, not a table.")
         table[last] = _literal(text)
-    return body
+    return laid
 
 
 def _literal(text: str) -> Any:
@@ -170,8 +174,8 @@ def _check(recipe: Recipe) -> None:
             f"name {recipe.name!r} must be 1 to 64 of a-z 0-9 _ . "
             "- and begin with a letter or digit",
         ),
-        (0 < low <= high, "criterion.sigma must be positive, and a range must rise"),
-        (c.alpha > 0, "criterion.alpha must be positive"),
+        (0 < low <= high < math.inf, "criterion.sigma must be positive, and a range must rise"),
+        (0 < c.alpha < math.inf, "criterion.alpha must be positive"),
         (0 <= c.amount < 1, "criterion.amount must be a part from 0 to below 1"),
         (c.walkback >= 1, "criterion.walkback must be 1 or more"),
         (c.probes >= 0, "criterion.probes must be 0 (exact) or more"),
@@ -190,12 +194,19 @@ def _check(recipe: Recipe) -> None:
             "model.conditioned is for a dae with Gaussian corruption",
         ),
         (t.epochs >= 1 and t.batch >= 1, "training.epochs and training.batch must be 1 or more"),
-        (t.learning_rate > 0, "training.learning_rate must be positive"),
+        (0 < t.learning_rate < math.inf, "training.learning_rate must be positive"),
+        (0 <= t.weight_decay < math.inf, "training.weight_decay must be 0 or more"),
         (0 <= t.average < 1, "training.average must be from 0 to below 1"),
         (t.seed >= 0, "training.seed must be 0 or more"),
         (t.threads >= 0, "training.threads must be 0 (automatic) or more"),
         (t.checkpoint_seconds > 0, "training.checkpoint_seconds must be positive"),
         (s.sigma is None or s.sigma > 0, "sampling.sigma must be positive"),
+        (s.root_degree >= 2, "sampling.root_degree must be 2 or more"),
+        (
+            set(s.scales) <= set(get_args(KernelName)),
+            f"sampling.scales knows {', '.join(get_args(KernelName))}",
+        ),
+        (all(0 < v < math.inf for v in s.scales.values()), "sampling.scales must be positive"),
         (s.start_points >= 1, "sampling.start_points must be 1 or more"),
     ]
     for holds, sentence in rules:

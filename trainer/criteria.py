@@ -9,6 +9,7 @@
 As σ → 0, twice the dae criterion with Gaussian noise tends to the rcae one with α = σ² (eq. 3).
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -54,19 +55,20 @@ class Criterion:
             noisy = self.corrupted(start, sigma, generator)
             level = sigma if ae.architecture.conditioned else None
             h = ae.encode(noisy, level)
-            total = total + (self._rows(ae, x, h, level) * self._weight(sigma)).mean()
+            rows = self._rows(ae, x, h, level)
+            total = total + (rows if level is None else rows * self._weight(level)).mean()
             if self.walkback > 1:
                 start = ae.decode(h, level).detach()
         return total / self.walkback
 
     def _weight(self, sigma: Tensor) -> Tensor:
-        """σ̄/σ for a range of levels, σ̄ their geometric middle; (B,)
+        """σ̄/σ for a model that is told its level, σ̄ the range's geometric middle; (B,)
 
         The best loss at a level grows with σ, so without this the large levels are most of what
         is learnt. It does not move the optimum, which is one for each level.
         """
         low, high = self.sigma
-        return ((low * high) ** 0.5 / sigma).squeeze(1)
+        return math.sqrt(low * high) / sigma[:, 0]
 
     def corrupted(self, x: Tensor, sigma: Tensor, generator: Generator) -> Tensor:
         """N(x)"""
@@ -118,7 +120,7 @@ def squared_frobenius(at: Linearised, x: Tensor, probes: int, generator: Generat
     """‖J‖²_F for each row: E‖J v‖² over random signs v (Hutchinson), or Σᵢ ‖J eᵢ‖² for 0 probes."""
     B, d = x.shape
     if probes == 0:
-        v = torch.eye(d).expand(B, d, d)
+        v = torch.eye(d, dtype=x.dtype).expand(B, d, d)
         return at.jvp(v).square().sum((1, 2))
     v = torch.randint(0, 2, (B, probes, d), generator=generator).to(x.dtype) * 2 - 1
     return at.jvp(v).square().sum((1, 2)) / probes

@@ -114,9 +114,8 @@ def sliced_wasserstein(a: Doubles, b: Doubles, seed: int = 0) -> float:
     rng = np.random.default_rng(seed)
     v = rng.standard_normal((a.shape[1], PROJECTIONS))
     v /= np.linalg.norm(v, axis=0)
-    n = min(len(a), len(b))
-    quantiles = (np.arange(n) + 0.5) / n
-    qa, qb = np.quantile(a @ v, quantiles, axis=0), np.quantile(b @ v, quantiles, axis=0)
+    quantiles = (np.arange(n := max(len(a), len(b))) + 0.5) / n
+    qa, qb = (np.sort(x @ v, axis=0)[(quantiles * len(x)).astype(int)] for x in (a, b))  # (n, P)
     return float(np.abs(qa - qb).mean())
 
 

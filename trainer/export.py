@@ -17,7 +17,6 @@ from trainer.autoencoder import AutoEncoder
 from trainer.card import card
 from trainer.config import Recipe
 from trainer.data import Dataset
-from trainer.errors import ExportError
 from trainer.fit import held_out_rows
 from trainer.graphs import GraphSpec, kernel_graph, make_kernels, model_graphs
 from trainer.kernels import Kernel
@@ -50,10 +49,6 @@ def make_chains(recipe: Recipe, prepared: Prepared, ae: AutoEncoder) -> Chains:
     sigma = served_sigma(recipe, prepared, rows)
     kernels = make_kernels(ae, sigma, options.root, options.root_degree)
     scales = {name: default_scale(kernel, rows) for name, kernel in kernels.items()}
-    unknown = set(options.scales) - set(kernels)
-    if unknown:
-        raise ExportError(f"sampling.scales names {', '.join(sorted(unknown))}, which is no kernel "
-                          f"(there are {', '.join(kernels)}).")  # fmt: skip
     scales |= options.scales
     default = options.kernel
     if default == "auto":

@@ -32,7 +32,7 @@ from trainer.stages import Stage, stages
 
 CURVE_POINTS = 50  # lines of the loss curves a stage
 VALIDATION_ROWS = 2_000
-SHARED_WORK = 3e7  # weights x rows of a step from which a second core pays
+SHARED_WORK = 1e8  # weights x rows of a step from which a second core pays
 
 
 class Interrupted(Exception):

@@ -9,6 +9,7 @@ from trainer.config import Recipe
 from trainer.criteria import Criterion
 from trainer.data import Dataset, Examination, Split, examine, load, split
 from trainer.errors import RecipeError
+from trainer.roots import check_exact_root
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ def fitted(recipe: Recipe, dataset: Dataset, parts: Split, seen: Examination) ->
     architecture = Architecture(
         dataset.dims, m.hidden, m.unit, decoder, m.tied, m.blocks, m.conditioned
     )
+    if recipe.sampling.root == "exact":
+        check_exact_root(architecture)
     criterion = Criterion(
         c.kind, c.loss, c.alpha, c.levels, c.corruption, c.amount, c.walkback, c.probes
     )

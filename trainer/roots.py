@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from service.core.types import Doubles
-from trainer.autoencoder import AutoEncoder
+from trainer.autoencoder import Architecture, AutoEncoder
 from trainer.errors import RecipeError
 from trainer.layers import UNITS, Dense, Linearised
 
@@ -34,16 +34,12 @@ class Root(nn.Module):
 class Exact(Root):
     def __init__(self, ae: AutoEncoder) -> None:
         super().__init__()
-        if not has_exact_root(ae):
-            raise RecipeError(
-                "sampling.root = 'exact' needs one tied layer with a linear decoder "
-                "and a unit that never falls (sigmoid, tanh, softplus, linear)."
-            )
-        self.layer = ae.encoder[0]
+        check_exact_root(ae.architecture)
+        self._layer = (ae.encoder[0],)  # in a tuple, so that W keeps its one name, the owner's
         self.noise = ae.architecture.hidden[0]
 
     def forward(self, at: Linearised, x: Tensor, ε: Tensor) -> Tensor:
-        layer = self.layer
+        (layer,) = self._layer
         assert isinstance(layer, Dense)
         unit, a = UNITS[layer.unit], layer.before_unit(x, None)
         slope = unit.slope(a, unit.value(a))
@@ -93,16 +89,23 @@ def root_polynomial(degree: int) -> Doubles:
     return np.asarray(np.linalg.lstsq(basis * weight, λ, rcond=None)[0], np.float64)
 
 
-def has_exact_root(ae: AutoEncoder) -> bool:
-    a = ae.architecture
+def has_exact_root(a: Architecture) -> bool:
     one_tied = a.tied and len(a.hidden) == 1 and not a.conditioned
     return one_tied and a.decoder == "linear" and UNITS[a.unit].rising
+
+
+def check_exact_root(a: Architecture) -> None:
+    if not has_exact_root(a):
+        raise RecipeError(
+            "sampling.root = exact needs one tied layer with a linear decoder, not conditioned, "
+            "and a unit that never falls (sigmoid, tanh, softplus, linear)."
+        )
 
 
 def make_root(name: str, ae: AutoEncoder, degree: int = 6) -> Root:
     """The root that a recipe asks for; `auto` is exact where it can be, else J ε."""
     if name == "auto":
-        return Exact(ae) if has_exact_root(ae) else Jacobian(ae)
+        return Exact(ae) if has_exact_root(ae.architecture) else Jacobian(ae)
     if name == "exact":
         return Exact(ae)
     if name == "polynomial":

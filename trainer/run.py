@@ -9,12 +9,13 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.config import Recipe, make_recipe
-from trainer.errors import RunFolderError
+from trainer.errors import RunFolderError, TrainerError
 
 RECIPE = "recipe.json"
 CHECKPOINT = "checkpoint.safetensors"
@@ -62,6 +63,18 @@ def new_run(runs: Path, recipe: Recipe) -> Run:
         folder = _numbered(base)
         write_text(folder / RECIPE, json.dumps(recipe.as_dict(), indent=1) + "\n")
     return Run(folder)
+
+
+@contextlib.contextmanager
+def removed_on_error(run: Run) -> Iterator[None]:
+    """A new run whose data cannot be used leaves no empty folder behind."""
+    try:
+        yield
+    except TrainerError:
+        shutil.rmtree(run.folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # other runs of that name stay
+            run.folder.parent.rmdir()
+        raise
 
 
 def _numbered(base: Path) -> Path:

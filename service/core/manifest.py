@@ -119,7 +119,7 @@ def read(folder: Path) -> Manifest:
         return parse(body)
     except ArtefactError as error:
         raise ArtefactError(f"{path}: {error}") from None
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise ArtefactError(
             f"{path} does not follow the manifest's format: {type(error).__name__} {error}."
         ) from None
@@ -187,10 +187,17 @@ def _check(m: Manifest) -> None:
         (m.loss in LOSSES, f"loss {m.loss!r} is none of {', '.join(LOSSES)}"),
         (0 < m.alpha < math.inf, f"alpha {m.alpha} is not a positive number"),
         (0 < m.sigma < math.inf, f"sigma {m.sigma} is not a positive number"),
+        (
+            m.noise_levels is None or 0 < m.noise_levels[0] <= m.noise_levels[1] < math.inf,
+            "the noise levels are no rising range",
+        ),
         (m.covariance_scale in ("absolute", "relative"), "covariance_scale is not understood"),
         (m.input_dims > 0 and m.hidden_dims > 0, "dimensions must be positive"),
         (shift.shape == scale.shape == (m.input_dims,), "the normaliser has the wrong length"),
-        (bool(np.all(np.isfinite(shift)) and np.all(scale > 0)), "the normaliser is not usable"),
+        (
+            bool(np.all(np.isfinite(shift)) and np.all((scale > 0) & (scale < np.inf))),
+            "the normaliser is not usable",
+        ),
         (m.features is None or len(m.features) == m.input_dims, "wrong number of feature names"),
         (m.image is None or math.prod(m.image) == m.input_dims, "image shape and dims disagree"),
         (m.default_kernel in m.kernels, f"default kernel {m.default_kernel!r} is not listed"),
@@ -200,11 +207,15 @@ def _check(m: Manifest) -> None:
         (all(g.file in m.files for g in m.graphs.values()), "a graph's file is not listed"),
         (all(k.graph in m.graphs for k in m.kernels.values()), "a kernel's graph is not listed"),
         (all(k.space in ("input", "hidden") for k in m.kernels.values()), "unknown kernel space"),
-        (all(k.noise > 0 and k.scale > 0 for k in m.kernels.values()), "unusable kernel numbers"),
+        (all(_usable(k) for k in m.kernels.values()), "unusable kernel numbers"),
     ]
     for holds, sentence in rules:
         if not holds:
             raise ArtefactError(f"{sentence}.")
+
+
+def _usable(kernel: Kernel) -> bool:
+    return isinstance(kernel.noise, int) and kernel.noise > 0 and 0 < kernel.scale < math.inf
 
 
 def sha256(path: Path) -> str:

@@ -8,7 +8,8 @@ A = (J + Jᵀ)/2 with eigenvalues clipped to [0, 1). The inverted mean is the pa
 eigen-decomposition serves both estimators and a J that is not quite contractive stays finite.
 
 Two ways to the eigenpairs: `full_spectrum` of an explicit A, and `leading_spectrum`, a block
-Krylov method that only asks for products A v and never forms the d x d matrix.
+Krylov method that only asks for products A v and never forms the d x d matrix. `Krylov` is that
+method for one who computes the products of many points together.
 """
 
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from service.core.types import Doubles
 Estimator = Literal["asymptotic", "inverted"]
 Products = Callable[[Doubles], Doubles]  # (k, d) rows v -> rows A v
 
+BLOCKS, EXTRA = 4, 8  # how far a Krylov space grows, and rows beyond the rank in each block
 LARGEST = 1.0 - 1e-4  # eigenvalues are clipped below 1, where (I - A)⁻¹ has its pole
 
 
@@ -33,6 +35,9 @@ class Spectrum:
 
     eigenvalues: Doubles  # (k,)
     vectors: Doubles  # (k, d), orthonormal rows
+
+    def leading(self, rank: int) -> "Spectrum":
+        return Spectrum(self.eigenvalues[:rank], self.vectors[:rank])
 
 
 @dataclass(frozen=True)
@@ -57,28 +62,56 @@ def full_spectrum(J: NDArray[np.floating]) -> Spectrum:
 
 
 def leading_spectrum(
-    products: Products, dims: int, rank: int, *, blocks: int = 4, extra: int = 8, seed: int = 0
-) -> Spectrum:
-    """The `rank` largest eigenpairs of A by block Krylov: Rayleigh-Ritz on [Q, AQ, A²Q, ...].
-
-    Each new block is orthogonalised twice against what stands, so the basis stays orthonormal
-    to rounding; the start block is fixed by the seed, so the answer is repeatable.
-    """
-    width = min(dims, rank + extra)
-    block = np.random.default_rng(seed).standard_normal((width, dims))
-    basis = np.zeros((0, dims))
-    images = np.zeros((0, dims))
+    products: Products, dims: int, rank: int, *, blocks: int = BLOCKS, extra: int = EXTRA,
+    seed: int = 0,
+) -> Spectrum:  # fmt: skip
+    """The `rank` largest eigenpairs of A by block Krylov; the seed makes it repeatable."""
+    space = Krylov.begin(random_block(dims, rank + extra, seed))
     for _ in range(blocks):
-        block = _orthonormal_rows(block, basis)[: dims - len(basis)]
+        block = space.next_block()
         if not len(block):
             break
-        image = products(block)  # (w, d)
-        basis, images = np.vstack([basis, block]), np.vstack([images, image])
-        block = image
-    T = basis @ images.T
-    values, ritz = np.linalg.eigh((T + T.T) / 2)
-    keep = slice(None, -rank - 1, -1)
-    return Spectrum(np.clip(values[keep], 0.0, LARGEST), (ritz[:, keep].T @ basis))
+        space = space.grown(block, products(block))
+    return space.spectrum().leading(rank)
+
+
+def random_block(dims: int, width: int, seed: int = 0) -> Doubles:
+    """Rows for a Krylov space to begin with; (min(width, dims), dims)."""
+    return np.random.default_rng(seed).standard_normal((min(dims, width), dims))
+
+
+@dataclass(frozen=True)
+class Krylov:
+    """The space spanned by [Q, AQ, A²Q, ...], grown a block at a time, and A's action on it.
+
+    It says which products it wants next and is told them, so that whoever has many points can
+    ask for the products of all of them at once. Each new block is orthogonalised twice against
+    what stands, so the basis stays orthonormal to rounding.
+    """
+
+    basis: Doubles  # (n, d), orthonormal rows
+    images: Doubles  # (n, d), rows A b
+    ahead: Doubles  # (w, d), what the next block is made of
+
+    @classmethod
+    def begin(cls, start: Doubles) -> "Krylov":
+        nothing = np.zeros((0, start.shape[1]))
+        return cls(nothing, nothing, start)
+
+    def next_block(self) -> Doubles:
+        """Rows v whose products A v are wanted; none where the space cannot grow."""
+        room = self.basis.shape[1] - len(self.basis)
+        return _orthonormal_rows(self.ahead, self.basis)[:room]
+
+    def grown(self, block: Doubles, products: Doubles) -> "Krylov":
+        basis, images = np.vstack([self.basis, block]), np.vstack([self.images, products])
+        return Krylov(basis, images, products)
+
+    def spectrum(self) -> Spectrum:
+        """Rayleigh-Ritz: the eigenpairs of A restricted to the space."""
+        T = self.basis @ self.images.T
+        values, ritz = np.linalg.eigh((T + T.T) / 2)  # ascending
+        return Spectrum(np.clip(values[::-1], 0.0, LARGEST), ritz[:, ::-1].T @ self.basis)
 
 
 def _orthonormal_rows(block: Doubles, basis: Doubles) -> Doubles:
@@ -114,8 +147,14 @@ def local_moments(
 
 
 def in_user_units(moments: Moments, normaliser: Normaliser) -> Moments:
-    """The same moments in the units of the user's data: D m + shift and the spectrum of D C D."""
+    """The same moments in the units of the user's data: D m + shift and the spectrum of D C D.
+
+    A tangent's sign means nothing; its largest component is made positive, so that the same
+    point gives the same answer whichever way the eigenpairs were found.
+    """
     factor = np.sqrt(moments.eigenvalues)[:, None] * moments.tangents * normaliser.scale  # (k, d)
     _, s, tangents = np.linalg.svd(factor, full_matrices=False)
+    peaks = np.take_along_axis(tangents, np.abs(tangents).argmax(axis=1)[:, None], axis=1)
+    tangents = tangents * np.where(peaks < 0, -1.0, 1.0)
     mean, score = normaliser.to_user(moments.mean), normaliser.score_to_user(moments.score)
     return Moments(mean, s**2, tangents, score)

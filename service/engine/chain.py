@@ -63,9 +63,11 @@ def advance(model: Model, walk: Walk, state: Floats, step: int) -> Position:
     return Position(step + 1, following, mean, noisy)
 
 
-def positions(model: Model, walk: Walk, state: Floats, steps: int) -> Iterator[Position]:
-    """The chain's positions after 1, 2, ... `steps` steps."""
-    for step in range(steps):
+def positions(
+    model: Model, walk: Walk, state: Floats, steps: int, first: int = 0
+) -> Iterator[Position]:
+    """The chain's positions after `steps` more steps each, from the state at step `first`."""
+    for step in range(first, first + steps):
         position = advance(model, walk, state, step)
         state = position.state
         yield position

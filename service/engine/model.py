@@ -18,6 +18,9 @@ from service.core.manifest import Manifest
 from service.core.types import Floats
 
 Arrays = dict[str, Floats]
+CARD = "card.md"
+
+NEWEST_OPSET = 23  # what the lowest onnxruntime that we allow can run
 
 
 class Model:
@@ -26,6 +29,7 @@ class Model:
     def __init__(self, folder: Path, manifest: Manifest, *, threads: int = 0) -> None:
         self.folder = folder
         self.manifest = manifest
+        self.provider = "CPUExecutionProvider"
         self._threads = threads
         self._sessions: dict[str, ort.InferenceSession] = {}
         self._lock = threading.Lock()
@@ -34,8 +38,19 @@ class Model:
     def open(cls, folder: Path, *, threads: int = 0) -> Model:
         """Read the manifest, check every file's sha256, and trust the folder from then on."""
         manifest = manifests.read(folder)
+        if manifest.opset > NEWEST_OPSET:
+            raise ArtefactError(
+                f"{folder} needs ONNX opset {manifest.opset}; the engine runs up to {NEWEST_OPSET}."
+            )
         manifests.verify(folder, manifest)
         return cls(folder, manifest, threads=threads)
+
+    def prepare(self, *graphs: str) -> None:
+        """Open these graphs now, so that a fault in them is found before anyone asks."""
+        for graph in graphs:
+            if graph not in self.manifest.graphs:
+                raise ArtefactError(f"{self.folder} has no graph named {graph!r}.")
+            self.session(graph)
 
     def run(self, graph: str, **inputs: NDArray[np.float32]) -> Arrays:
         """One pass of a graph: named arrays in, named arrays out."""
@@ -56,13 +71,22 @@ class Model:
         options.log_severity_level = 3
         try:
             session = ort.InferenceSession(
-                str(self.folder / entry.file), options, providers=["CPUExecutionProvider"]
+                str(self.folder / entry.file), options, providers=[self.provider]
             )
         except Exception as error:  # onnxruntime raises its own untyped family
             raise ArtefactError(f"{self.folder / entry.file} does not load: {error}") from error
         _check_border(session.get_inputs(), entry.inputs, entry.file)
         _check_border(session.get_outputs(), entry.outputs, entry.file)
         return session
+
+    def card(self) -> str:
+        """What the trainer wrote about the model, as Markdown; empty where it wrote nothing."""
+        if CARD not in self.manifest.files:
+            return ""
+        try:
+            return (self.folder / CARD).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ArtefactError(f"{self.folder / CARD} cannot be read: {error}.") from None
 
     def start_points(self) -> Floats:
         """Where chains may begin, in the model's units; (n, d)."""

@@ -87,7 +87,7 @@ def test_the_exact_root_is_refused_where_j_has_no_such_form(
     architecture: Architecture, make_ae: Maker
 ) -> None:
     ae = make_ae(architecture)
-    assert not has_exact_root(ae)
+    assert not has_exact_root(ae.architecture)
     assert isinstance(make_root("auto", ae), Jacobian)
     with pytest.raises(RecipeError, match="exact"):
         make_root("exact", ae)

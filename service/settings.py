@@ -1,0 +1,112 @@
+"""Every setting of the service: the only place that reads the environment and `.env`.
+
+`LOCALMOMENTS_PORT=9000 make serve`, or the same line in a file `.env` in the working folder; the
+environment wins over the file. `table()` is the documentation of all of them.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from service.core.errors import SettingsError
+
+PREFIX = "LOCALMOMENTS_"
+QUOTA = Path("/sys/fs/cgroup/cpu.max")  # a container's share of the machine: "200000 100000"
+
+Reference = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}(@[0-9]{1,9})?$")]
+
+
+class Settings(BaseSettings):
+    """Read once at the start and passed down."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_file=".env",
+        env_file_encoding="utf-8",
+        env_ignore_empty=True,
+        extra="ignore",  # .env also serves other programs
+        frozen=True,
+    )
+
+    host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
+    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    models: Path = Field(Path("models"), description="folder that holds `<name>/<version>/`")
+    default_model: Reference | None = Field(
+        None,
+        description="`name` or `name@version` for requests that name no model; "
+        "else `mnist-dae` if it is there, else the first by name",
+    )
+    reload_seconds: float = Field(
+        5.0, ge=0, le=86_400, description="time between looks for new models; 0 never looks again"
+    )
+    threads: int = Field(
+        0, ge=0, le=1024, description="threads that compute; 0 takes as many as there are CPUs"
+    )
+    full_jacobian_dims: int = Field(
+        128,
+        ge=0,
+        description="up to this width moments come from the whole Jacobian, above it tangents "
+        "are found by a block Krylov method",
+    )
+    max_body_bytes: int = Field(32 * 2**20, gt=0, description="largest request body")
+    max_rows: int = Field(4096, gt=0, description="most rows in one reconstruction")
+    max_points: int = Field(256, gt=0, description="most points in one request for moments")
+    max_answer_values: int = Field(4_000_000, gt=0, description="most numbers in one answer")
+    grace_seconds: int = Field(
+        10, ge=0, le=3600, description="time for open requests to end after SIGTERM"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="debug, info (a line a request), warning or error"
+    )
+
+    @property
+    def compute_threads(self) -> int:
+        return self.threads or available_cpus()
+
+
+def load() -> Settings:
+    """The settings, or one sentence that names every one that is wrong."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        faults = [_fault(str(e["loc"][0]), e["msg"], e["input"]) for e in error.errors()]
+        raise SettingsError("; ".join(faults) + ".") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f".env cannot be read: {error}.") from None
+
+
+def _fault(field: str, message: str, value: object) -> str:
+    return f"{PREFIX}{field.upper()} is {str(value)!r}, but {message[0].lower()}{message[1:]}"
+
+
+def unknown_names(environment: Mapping[str, str]) -> list[str]:
+    """Variables that look like settings and are none: misspelt, perhaps."""
+    known = {PREFIX + field.upper() for field in Settings.model_fields}
+    return sorted(name for name in environment if name.startswith(PREFIX) and name not in known)
+
+
+def available_cpus() -> int:
+    """The CPUs that this process may use: its affinity, and its container's quota."""
+    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
+    cpus = len(affinity(0)) if affinity else os.cpu_count() or 1
+    try:
+        quota, period = QUOTA.read_text(encoding="ascii").split()
+        return max(1, min(cpus, round(int(quota) / int(period))))
+    except (OSError, ValueError):  # no such file, or "max"
+        return cpus
+
+
+def table() -> str:
+    """All settings as a Markdown table."""
+    head = ["| variable | default | meaning |", "|---|---|---|"]
+    return "\n".join([*head, *_rows()]) + "\n"
+
+
+def _rows() -> Iterable[str]:
+    for name, field in Settings.model_fields.items():
+        default = "" if field.default is None else f"`{field.default}`"
+        yield f"| `{PREFIX}{name.upper()}` | {default} | {field.description} |"

@@ -1,0 +1,49 @@
+"""The card says in words what the manifest says in numbers."""
+
+from dataclasses import replace
+
+import pytest
+
+from service.core import manifest as manifests
+from trainer.card import CAPTIONS, KINDS, card
+
+
+@pytest.fixture
+def manifest(tiny_artefact):
+    return manifests.read(tiny_artefact)
+
+
+def test_says_what_it_is_and_how_to_make_it_again(manifest):
+    text = card(manifest, [])
+    assert text.startswith("# tiny@1\n") and KINDS["dae"] in text
+    assert "360 rows of mixture (8 columns)" in text
+    assert "python -m trainer fit models/tiny/1" in text
+    assert manifest.created in text and f"torch {manifest.libraries['torch']}" in text
+
+
+def test_shows_every_figure_however_deep(manifest):
+    figures = {"reconstruction": 0.12345678, "sliced Wasserstein": {"gibbs": 0.5, "rows": 3}}
+    text = card(replace(manifest, evaluation=figures), [])
+    for line in ("| reconstruction | 0.1235 |", "| sliced Wasserstein, gibbs | 0.5 |",
+                 "| sliced Wasserstein, rows | 3 |"):  # fmt: skip
+        assert line in text
+
+
+def test_without_figures_says_how_to_get_them(manifest):
+    assert "Not evaluated yet" in card(replace(manifest, evaluation={}), [])
+
+
+def test_shows_every_picture_with_a_caption_in_the_order_given(manifest):
+    names = [f"{name}.png" for name in CAPTIONS]
+    text = card(manifest, names)
+    at = [text.index(f"({name})") for name in names]
+    assert at == sorted(at) and all(caption in text for caption in CAPTIONS.values())
+
+
+def test_images_are_described_by_their_shape(manifest):
+    assert "images of 2×4" in card(replace(manifest, image=(2, 4)), [])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_has_words(kind, manifest):
+    assert KINDS[kind] in card(replace(manifest, kind=kind), [])

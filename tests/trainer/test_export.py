@@ -1,0 +1,100 @@
+"""What an artefact says about itself is true."""
+
+import json
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from service.core import manifest as manifests
+from trainer.config import make_recipe
+from trainer.errors import ExportError
+from trainer.export import make_chains, served_sigma
+from trainer.fit import held_out_rows, new_model
+from trainer.prepare import prepare
+
+
+def prepared_with(tiny_recipe, **tables):
+    body = tiny_recipe.as_dict()
+    recipe = make_recipe(body | {k: body[k] | v for k, v in tables.items()})
+    return recipe, prepare(recipe)
+
+
+def test_every_file_is_listed_with_its_sha256(tiny_artefact):
+    manifest = manifests.read(tiny_artefact)
+    manifests.verify(tiny_artefact, manifest)
+    found = {p.name for p in tiny_artefact.iterdir()} - {manifests.MANIFEST}
+    assert found == set(manifest.files)
+    assert {g.file for g in manifest.graphs.values()} <= found
+
+
+def test_the_manifest_repeats_the_recipe_and_the_data(tiny_artefact, tiny_recipe, tiny_prepared):
+    m = manifests.read(tiny_artefact)
+    assert make_recipe(json.loads(json.dumps(m.recipe))) == tiny_recipe
+    assert m.data["fingerprint"] == tiny_prepared.dataset.fingerprint
+    assert m.data["training_rows"] == len(tiny_prepared.split.train)
+    assert m.noise_levels == (0.2, 1.0) and m.alpha == pytest.approx(m.sigma**2)
+    assert m.sigma == pytest.approx((0.2 * 1.0) ** 0.5)
+    assert m.covariance_scale == "absolute"
+
+
+def test_weights_are_stored_once_and_are_the_models(tiny_artefact, tiny_model):
+    with safe_open(tiny_artefact / manifests.WEIGHTS, framework="pt") as file:
+        stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    stored.pop(manifests.START_POINTS)
+    own = tiny_model.state_dict()
+    assert own.keys() == stored.keys() and all(torch.equal(own[k], stored[k]) for k in own)
+    largest = max(v.numel() * 4 for v in own.values())
+    for graph in tiny_artefact.glob("*.onnx"):
+        data = graph.read_bytes()
+        for value in own.values():
+            if value.numel() * 4 >= largest // 2:
+                assert value.numpy().tobytes() not in data
+
+
+def test_graphs_tell_nothing_of_the_machine_that_made_them(tiny_artefact):
+    for graph in tiny_artefact.glob("*.onnx"):
+        data = graph.read_bytes()
+        assert b"/work" not in data and b"site-packages" not in data and b".py" not in data
+
+
+def test_start_points_are_synthetic_unless_rows_are_asked_for(
+    tiny_recipe, tiny_prepared, tiny_model, tiny_chains
+):
+    rows = held_out_rows(tiny_prepared, 10**6)
+    everything = torch.cat([rows, torch.from_numpy(tiny_prepared.normaliser.to_model(
+        tiny_prepared.dataset.source.take(tiny_prepared.split.train)))])  # fmt: skip
+    nearest = torch.cdist(tiny_chains.starts, everything).min(1).values
+    assert len(tiny_chains.starts) == 7 and (nearest > 1e-4).all()
+    recipe, prepared = prepared_with(tiny_recipe, sampling={"starts": "data"})
+    real = make_chains(recipe, prepared, tiny_model).starts
+    assert torch.equal(real, rows[:7])
+
+
+@pytest.mark.parametrize(("kind", "kernel"), [("cae", "hidden"), ("dae", "gibbs")])
+def test_the_default_kernel_goes_with_the_kind(kind, kernel, tiny_recipe):
+    recipe, prepared = prepared_with(
+        tiny_recipe, criterion={"kind": kind}, model={"conditioned": False}
+    )
+    model = new_model(prepared, 0)
+    assert make_chains(recipe, prepared, model).default == kernel
+
+
+def test_asked_scales_are_kept_and_unknown_kernels_refused(tiny_recipe, tiny_model):
+    recipe, prepared = prepared_with(tiny_recipe, sampling={"scales": {"gibbs": 0.25}})
+    chains = make_chains(recipe, prepared, tiny_model)
+    assert chains.scales["gibbs"] == 0.25 and chains.scales["hidden"] > 0
+    recipe, prepared = prepared_with(tiny_recipe, sampling={"scales": {"gibs": 0.25}})
+    with pytest.raises(ExportError, match=r"gibs, which is no kernel \(there are"):
+        make_chains(recipe, prepared, tiny_model)
+
+
+def test_masking_is_served_at_its_own_root_mean_square(tiny_recipe):
+    recipe, prepared = prepared_with(
+        tiny_recipe,
+        criterion={"corruption": "masking", "amount": 0.5},
+        model={"conditioned": False},
+    )
+    rows = held_out_rows(prepared, 10**6)
+    expected = float((0.5 * rows.square().mean()).sqrt())
+    assert served_sigma(recipe, prepared, rows) == pytest.approx(expected, rel=0.2)

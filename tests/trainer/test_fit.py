@@ -1,0 +1,187 @@
+"""The loop: the same recipe gives the same weights, however often it is stopped."""
+
+import math
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+import torch
+
+from trainer import checkpoint
+from trainer.batches import seeded
+from trainer.checkpoint import State
+from trainer.config import TrainingOptions, make_recipe
+from trainer.errors import RunFolderError, TrainingError
+from trainer.fit import Interrupted, fit, held_out_rows, learning_rate, new_model, reached, threads
+from trainer.prepare import prepare
+from trainer.progress import Progress
+from trainer.run import new_run
+from trainer.stages import stages
+
+BODY = {
+    "name": "small",
+    "data": {"source": "gaussian", "rows": 150},
+    "model": {"hidden": [6], "unit": "tanh"},
+    "training": {"epochs": 3, "batch": 32, "learning_rate": 0.01},
+}
+
+
+def recipe_with(**training):
+    tables = {k: v for k, v in training.items() if isinstance(v, dict)}
+    values = {k: v for k, v in training.items() if k not in tables}
+    return make_recipe({**BODY, **tables, "training": {**BODY["training"], **values}})
+
+
+STACKED = {
+    "model": {"hidden": [6, 4], "unit": "sigmoid", "tied": True},
+    "criterion": {"kind": "cae", "stacked": True},
+}
+
+
+def trained(runs, recipe):
+    run = new_run(runs, recipe)
+    return fit(recipe, prepare(recipe), run), run
+
+
+def same(a, b):
+    a, b = a.state_dict(), b.state_dict()
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def test_the_same_recipe_gives_the_same_weights_and_another_seed_others(tmp_path):
+    first, _ = trained(tmp_path, recipe_with())
+    again, _ = trained(tmp_path, recipe_with())
+    other, _ = trained(tmp_path, recipe_with(seed=1))
+    assert same(first, again) and not same(first, other)
+
+
+@pytest.fixture
+def signalled(monkeypatch):
+    """A real signal to this process at every n-th step, where the loop reports its progress."""
+
+    def every(n):
+        advance = Progress.advance
+        steps = iter(range(1, 10**6))
+
+        def noisy(self, count, loss):
+            advance(self, count, loss)
+            if next(steps) % n == 0:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        monkeypatch.setattr(Progress, "advance", noisy)
+
+    return every
+
+
+@pytest.mark.parametrize("tables", [{}, STACKED], ids=["plain", "stacked"])
+@pytest.mark.parametrize("every", [1, 4])
+def test_a_run_stopped_every_few_steps_equals_one_that_was_not(tables, every, signalled, tmp_path):
+    recipe = recipe_with(**tables)
+    expected, whole = trained(tmp_path, recipe)
+    signalled(every)
+    run, prepared, stops = new_run(tmp_path, recipe), prepare(recipe), 0
+    while True:
+        try:
+            model = fit(recipe, prepared, run)
+            break
+        except Interrupted as sentence:
+            assert str(sentence).endswith(f"python -m trainer fit --resume {run.folder}")
+            stops += 1
+    assert stops >= 15 * len(recipe.model.hidden) // every
+    assert same(model, expected)
+    assert checkpoint.load(run.checkpoint)[0] == checkpoint.load(whole.checkpoint)[0]
+
+
+def test_a_signal_after_the_last_step_is_not_lost(monkeypatch, tmp_path):
+    recipe = recipe_with()
+    expected, _ = trained(tmp_path, recipe)
+    save, run = checkpoint.save, new_run(tmp_path, recipe)
+
+    def last(path, state, groups):
+        save(path, state, groups)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(checkpoint, "save", last)
+    with pytest.raises(Interrupted, match="Stopped after the last step"):
+        fit(recipe, prepare(recipe), run)
+    assert same(fit(recipe, prepare(recipe), run), expected)
+
+
+def test_signals_mean_what_they_did_before_once_training_is_over(tmp_path):
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    trained(tmp_path, recipe_with(epochs=1))
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def held_out_loss(recipe, model):
+    prepared = prepare(recipe)
+    stage = stages(model, prepared.criterion, False)[0]
+    g = torch.Generator().manual_seed(seeded(0, "validation", 0))
+    with torch.no_grad():
+        return stage.criterion(model, held_out_rows(prepared, 2_000), g).item()
+
+
+def test_the_kept_weights_are_those_with_the_lowest_held_out_loss(tmp_path):
+    wild = {"epochs": 20, "learning_rate": 0.3, "schedule": "constant", "average": 0.1}
+    best, run = trained(tmp_path, recipe_with(**wild))
+    last, _ = trained(tmp_path, recipe_with(**wild, keep="last"))
+    losses = checkpoint.load(run.checkpoint)[0].losses
+    curve = [loss.valid for loss in losses]
+    assert held_out_loss(recipe_with(), best) == min(curve)
+    assert held_out_loss(recipe_with(), last) == curve[-1] > min(curve), "make it wilder"
+
+
+class TestDivergence:
+    """A loss that is not a number stops the run with one sentence."""
+
+    def test_a_huge_learning_rate_is_named_and_writes_nothing(self, tmp_path):
+        with pytest.raises(TrainingError, match=r"turned (nan|inf) at step 1.*learning_rate"):
+            trained(tmp_path, recipe_with(learning_rate=1e30, schedule="constant"))
+        assert not list(tmp_path.rglob("checkpoint*"))
+
+    def test_the_last_good_checkpoint_is_kept_and_finite(self, tmp_path):
+        recipe = recipe_with(epochs=200, learning_rate=1e30, checkpoint_seconds=1e-9)
+        with pytest.raises(TrainingError, match="last good checkpoint is kept"):
+            trained(tmp_path, recipe)
+        state, groups = checkpoint.load(tmp_path / "small/1/checkpoint.safetensors")
+        assert state.step > 0 and not state.finished
+        assert all(v.isfinite().all() for v in groups["model"].values())
+
+    def test_a_held_out_loss_that_is_not_finite_stops_too(self, tmp_path):
+        """One step: its loss was computed before the weights went wrong."""
+        with pytest.raises(TrainingError, match="turned"):
+            trained(tmp_path, recipe_with(epochs=1, batch=150, learning_rate=1e30))
+
+
+def test_a_checkpoint_of_other_data_is_refused(tmp_path):
+    _, run = trained(tmp_path, recipe_with())
+    other = prepare(recipe_with(data={"source": "gaussian", "rows": 150, "seed": 1}))
+    with pytest.raises(RunFolderError, match="gaussian has changed since"):
+        reached(run, other)
+
+
+def test_a_new_run_stands_at_its_beginning(tmp_path):
+    recipe = recipe_with()
+    prepared = prepare(recipe)
+    state, groups = reached(new_run(tmp_path, recipe), prepared)
+    assert state == State(data=prepared.dataset.fingerprint) and groups == {}
+
+
+def test_the_learning_rate_rises_then_falls_to_a_hundredth():
+    options = TrainingOptions(learning_rate=2.0)
+    rates = [learning_rate(options, step, 1000) for step in range(1000)]
+    top = rates.index(max(rates))
+    assert top < 50 and rates[:top] == sorted(rates[:top])
+    assert rates[top:] == sorted(rates[top:], reverse=True)
+    assert math.isclose(rates[-1], 0.02, rel_tol=0.01) and min(rates) > 0
+    flat = replace(options, schedule="constant")
+    assert learning_rate(flat, 999, 1000) == learning_rate(flat, 500, 1000) == 2.0
+
+
+def test_small_steps_get_one_thread_and_an_asked_number_is_kept():
+    recipe = recipe_with()
+    model = new_model(prepare(recipe), 0)
+    assert threads(model, recipe.training) == 1
+    assert threads(model, replace(recipe.training, threads=3)) == 3
+    assert threads(model, replace(recipe.training, batch=10**9)) == os.cpu_count()

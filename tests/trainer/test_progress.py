@@ -1,0 +1,67 @@
+"""Progress says rate, loss and time left: in lines, or as a bar on a terminal."""
+
+import io
+import re
+import time
+
+import pytest
+
+from trainer import progress
+from trainer.progress import Progress, clock
+
+LINE = re.compile(r"fit x: (\d+) %, [\d,]+ rows/s, loss 0\.25, \d+:\d\d left\n")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_last_line_always_comes_and_says_all():
+    stream = io.StringIO()
+    bar = Progress("fit x", 30, stream=stream)
+    for _ in range(3):
+        bar.advance(10, 0.25)
+    bar.close()
+    assert LINE.fullmatch(stream.getvalue()).group(1) == "100"
+
+
+def test_lines_come_every_few_seconds(monkeypatch):
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.01)
+    stream = io.StringIO()
+    bar = Progress("fit x", 1000, stream=stream)
+    for _ in range(3):
+        time.sleep(0.015)
+        bar.advance(10, 0.25)
+    assert [int(p) for p in LINE.findall(stream.getvalue())] == [1, 2, 3]
+
+
+def test_a_resumed_run_counts_what_was_done_but_not_into_its_rate():
+    stream = io.StringIO()
+    bar = Progress("fit x", 1_000_000, 999_990, stream=stream)
+    time.sleep(0.01)
+    bar.advance(10, 0.25)
+    assert bar.rate() < 1100 and "100 %" in stream.getvalue()
+
+
+def test_a_terminal_gets_a_bar_and_no_lines():
+    stream = Terminal()
+    bar = Progress("fit x", 20, stream=stream)
+    for _ in range(2):
+        time.sleep(0.21)
+        bar.advance(10, 0.25)
+    bar.close()
+    assert "\rfit x:" in stream.getvalue() and "loss 0.25" in stream.getvalue()
+    assert not LINE.search(stream.getvalue())
+
+
+def test_it_speaks_to_the_standard_error_of_the_moment(capsys):
+    Progress("fit x", 1).advance(1, 0.25)
+    assert LINE.fullmatch(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0, "0:00"), (65.4, "1:05"), (3599.6, "1:00:00"), (86400, "24:00:00")]
+)
+def test_clock(seconds, shown):
+    assert clock(seconds) == shown
