@@ -5,7 +5,7 @@ environment wins over the file. `table()` is the documentation of all of them.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -32,36 +32,50 @@ class Settings(BaseSettings):
         frozen=True,
     )
 
-    host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
-    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
-    models: Path = Field(Path("models"), description="folder that holds `<name>/<version>/`")
-    default_model: Reference | None = Field(
-        None,
-        description="`name` or `name@version` for requests that name no model; "
-        "else `mnist-dae` if it is there, else the first by name",
+    host: Annotated[str, Field(pattern=r"^\S+$", description="address to listen on")] = "127.0.0.1"
+    port: Annotated[
+        int, Field(ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    ] = 8000
+    models: Annotated[Path, Field(description="folder that holds `<name>/<version>/`")] = Path(
+        "models"
     )
-    reload_seconds: float = Field(
-        5.0, ge=0, le=86_400, description="time between looks for new models; 0 never looks again"
-    )
-    threads: int = Field(
-        0, ge=0, le=1024, description="threads that compute; 0 takes as many as there are CPUs"
-    )
-    full_jacobian_dims: int = Field(
-        128,
-        ge=0,
-        description="up to this width moments come from the whole Jacobian, above it tangents "
-        "are found by a block Krylov method",
-    )
-    max_body_bytes: int = Field(32 * 2**20, gt=0, description="largest request body")
-    max_rows: int = Field(4096, gt=0, description="most rows in one reconstruction")
-    max_points: int = Field(256, gt=0, description="most points in one request for moments")
-    max_answer_values: int = Field(4_000_000, gt=0, description="most numbers in one answer")
-    grace_seconds: int = Field(
-        10, ge=0, le=3600, description="time for open requests to end after SIGTERM"
-    )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="debug, info (a line a request), warning or error"
-    )
+    default_model: Annotated[
+        Reference | None,
+        Field(
+            description="`name` or `name@version` for requests that name no model; "
+            "else `mnist-dae` if it is there, else the first by name"
+        ),
+    ] = None
+    reload_seconds: Annotated[
+        float,
+        Field(ge=0, le=86_400, description="time between looks for new models; 0: only at start"),
+    ] = 5.0
+    threads: Annotated[
+        int, Field(ge=0, le=1024, description="threads that compute; 0: as many as CPUs allowed")
+    ] = 0
+    full_jacobian_dims: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="up to this width moments come from the whole Jacobian, "
+            "above it from a block Krylov method",
+        ),
+    ] = 128
+    max_body_bytes: Annotated[int, Field(gt=0, description="largest request body")] = 32 * 2**20
+    max_rows: Annotated[int, Field(gt=0, description="most rows in one reconstruction")] = 4096
+    max_points: Annotated[
+        int, Field(gt=0, description="most points in one request for moments")
+    ] = 256
+    max_answer_values: Annotated[
+        int, Field(gt=0, description="most numbers in one answer")
+    ] = 4_000_000  # fmt: skip
+    grace_seconds: Annotated[
+        int, Field(ge=0, le=3600, description="time for open requests to end after SIGTERM")
+    ] = 10
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Field(description="`debug`, `info` (a line a request), `warning` or `error`"),
+    ] = "info"
 
     @property
     def compute_threads(self) -> int:
@@ -83,10 +97,10 @@ def _fault(field: str, message: str, value: object) -> str:
     return f"{PREFIX}{field.upper()} is {str(value)!r}, but {message[0].lower()}{message[1:]}"
 
 
-def unknown_names(environment: Mapping[str, str]) -> list[str]:
+def unknown_names() -> list[str]:
     """Variables that look like settings and are none: misspelt, perhaps."""
     known = {PREFIX + field.upper() for field in Settings.model_fields}
-    return sorted(name for name in environment if name.startswith(PREFIX) and name not in known)
+    return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
 
 
 def available_cpus() -> int:

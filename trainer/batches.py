@@ -140,6 +140,10 @@ def make_feed(
 ) -> Feed:
     """The feed that fits: memory where float32 rows are within the limit, else disk."""
     if len(train) * source.dims * 4 <= memory_limit:
-        rows = torch.from_numpy(normaliser.to_model(source.take(train)))
+        rows = torch.empty(len(train), source.dims)
+        step = max(1, CHUNK_BYTES // (4 * source.dims))
+        for i in range(0, len(train), step):  # in pieces, because the map works in float64
+            piece = normaliser.to_model(source.take(train[i : i + step]))
+            rows[i : i + step] = torch.from_numpy(piece)
         return MemoryFeed(rows, batch, seed)
     return DiskFeed(source, train, normaliser, batch, seed)

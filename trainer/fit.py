@@ -30,7 +30,7 @@ from trainer.progress import Progress
 from trainer.run import LOSSES, Run, said_plainly, write_text
 from trainer.stages import Stage, stages
 
-CURVE_POINTS = 50  # lines of the loss curves a stage
+CURVE_POINTS = 50  # lines of a stage's loss curves; fewer where judging would cost over a tenth
 VALIDATION_ROWS = 2_000
 SHARED_WORK = 1e8  # weights x rows of a step from which a second core pays
 
@@ -74,12 +74,20 @@ def learning_rate(options: TrainingOptions, step: int, steps: int) -> float:
 def threads(model: AutoEncoder, options: TrainingOptions) -> int:
     """All cores for a step that is worth sharing; one for a small one, which would only wait."""
     work = options.batch * sum(p.numel() for p in model.parameters())
-    return options.threads or (1 if work < SHARED_WORK else os.cpu_count() or 1)
+    return options.threads or (1 if work < SHARED_WORK else cores())
+
+
+def cores() -> int:
+    """How many this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def fit(recipe: Recipe, prepared: Prepared, run: Run) -> AutoEncoder:
     """Train to the end, from the run's checkpoint if it has one; returns the kept weights."""
     torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # only costs: we read none of it
     model = new_model(prepared, recipe.training.seed)
     torch.set_num_threads(threads(model, recipe.training))
     parts = stages(model, prepared.criterion, recipe.criterion.stacked)
@@ -140,7 +148,7 @@ class StageTrainer:
             memory_limit=recipe.data.memory_limit,
         )  # fmt: skip
         self.steps = self.options.epochs * self.feed.steps_per_epoch
-        self.rows_a_step = len(prepared.split.train) / self.feed.steps_per_epoch
+        self.rows = len(prepared.split.train)
         self.validation = held_out_rows(prepared, VALIDATION_ROWS)
         self.generator = torch.Generator()
         self.parameters: list[Tensor] = list(stage.part.parameters())
@@ -155,11 +163,8 @@ class StageTrainer:
         average = self._named(groups, "average")
         best = self._named(groups, "best")
         checkpoint.restore_adam(self.optimiser, part, groups)
-        every = max(1, self.steps // CURVE_POINTS)
-        progress = Progress(
-            f"fit {self.name}", round(self.steps * self.rows_a_step),
-            round(state.step * self.rows_a_step),
-        )  # fmt: skip
+        every = max(1, self.steps // CURVE_POINTS, 10 * len(self.validation) // options.batch)
+        progress = Progress(f"fit {self.name}", self._seen(self.steps), self._seen(state.step))
         saved = time.monotonic()
         for step in range(state.step, self.steps):
             for group in self.optimiser.param_groups:
@@ -190,6 +195,11 @@ class StageTrainer:
         progress.close()
         part.load_state_dict(best if options.keep == "best" else average)
         return state
+
+    def _seen(self, step: int) -> int:
+        """Rows that went by before a step; an epoch's last batch may be short."""
+        epochs, i = divmod(step, self.feed.steps_per_epoch)
+        return epochs * self.rows + min(i * self.options.batch, self.rows)
 
     def _named(self, groups: dict[str, Weights], name: str) -> Weights:
         """Tensors of a checkpoint's group in the parameters' order, or copies of the weights."""

@@ -17,6 +17,7 @@ class Progress:
         self.label, self.total, self.done, self.stream = label, total, done, stream
         self._began, self._first, self._spoke = time.monotonic(), done, time.monotonic()
         self._bar: Any = None
+        self._loss = 0.0
         if stream.isatty():
             self._bar = tqdm(
                 total=total, initial=done, desc=label, unit="rows", unit_scale=True,
@@ -24,15 +25,14 @@ class Progress:
             )  # fmt: skip
 
     def advance(self, count: int, loss: float) -> None:
-        self.done += count
+        self.done, self._loss = self.done + count, loss
         if self._bar is not None:
             self._bar.update(count)
             if time.monotonic() - self._spoke > 0.2:
                 self._spoke = time.monotonic()
                 self._bar.set_postfix_str(f"loss {loss:.4g}", refresh=False)
-        elif time.monotonic() - self._spoke >= LINE_SECONDS or self.done >= self.total:
-            self._spoke = time.monotonic()
-            print(self.line(loss), file=self.stream, flush=True)
+        elif time.monotonic() - self._spoke >= LINE_SECONDS:
+            self._say()
 
     def line(self, loss: float) -> str:
         """`fit mnist-dae: 42 %, 9,120 rows/s, loss 31.2, 1:05 left`"""
@@ -48,8 +48,15 @@ class Progress:
         return (self.done - self._first) / elapsed if elapsed > 0 else 0.0
 
     def close(self) -> None:
+        """The last word: where the work ended."""
         if self._bar is not None:
             self._bar.close()
+        elif self.done > self._first:
+            self._say()
+
+    def _say(self) -> None:
+        self._spoke = time.monotonic()
+        print(self.line(self._loss), file=self.stream, flush=True)
 
 
 def clock(seconds: float) -> str:

@@ -152,9 +152,17 @@ def in_user_units(moments: Moments, normaliser: Normaliser) -> Moments:
     A tangent's sign means nothing; its largest component is made positive, so that the same
     point gives the same answer whichever way the eigenpairs were found.
     """
-    factor = np.sqrt(moments.eigenvalues)[:, None] * moments.tangents * normaliser.scale  # (k, d)
-    _, s, tangents = np.linalg.svd(factor, full_matrices=False)
+    values, tangents = _scaled_spectrum(moments, normaliser.scale)
     peaks = np.take_along_axis(tangents, np.abs(tangents).argmax(axis=1)[:, None], axis=1)
     tangents = tangents * np.where(peaks < 0, -1.0, 1.0)
     mean, score = normaliser.to_user(moments.mean), normaliser.score_to_user(moments.score)
-    return Moments(mean, s**2, tangents, score)
+    return Moments(mean, values, tangents, score)
+
+
+def _scaled_spectrum(moments: Moments, scale: Doubles) -> tuple[Doubles, Doubles]:
+    """Eigenpairs of D C D; those of C where D is a number, as it is for images."""
+    if np.all(scale == scale[0]):
+        return moments.eigenvalues * scale[0] ** 2, moments.tangents
+    factor = np.sqrt(moments.eigenvalues)[:, None] * moments.tangents * scale  # (k, d)
+    _, s, tangents = np.linalg.svd(factor, full_matrices=False)
+    return s**2, tangents

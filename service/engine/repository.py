@@ -51,8 +51,7 @@ class Catalogue:
 
     def find(self, reference: str | None = None) -> Model:
         """The model of this name or name@version, or the default model."""
-        if not self.models:
-            raise NoModelError(f"No model is usable: {self._why_none()}")
+        self.require_any()
         wanted = self.default if reference is None else reference
         name, _, version = (wanted or "").partition("@")
         versions = self.models.get(name, {})
@@ -61,9 +60,12 @@ class Catalogue:
             raise UnknownModelError(self._not_found(str(wanted), versions))
         return model
 
-    def _why_none(self) -> str:
-        reasons = [f"{r.model} was refused, because {r.reason}" for r in self.refused]
-        return reasons[0] if reasons else "the models folder is empty or not there."
+    def require_any(self) -> None:
+        """Raise where there is nothing to serve, and say why."""
+        if not self.models:
+            reasons = [f"{r.model} was refused, because {r.reason}" for r in self.refused]
+            why = reasons[0] if reasons else "the models folder is empty or not there."
+            raise NoModelError(f"No model is usable: {why}")
 
     def _not_found(self, wanted: str, versions: Mapping[str, Model]) -> str:
         there = [m.manifest.reference for m in versions.values()] or list(self.models)

@@ -36,6 +36,7 @@ class Shell:
         process = subprocess.Popen(
             [sys.executable, "-m", "trainer", *map(str, words)],
             cwd=folder, text=True, stdout=subprocess.PIPE, stderr=stderr,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},  # processes beside each other wait less
         )  # fmt: skip
         self.running.append(process)
         return process

@@ -27,6 +27,7 @@ def test_a_killed_export_leaves_no_version_or_a_whole_one(shell, fitted, until, 
         verified(models / "table" / version)
 
 
+@pytest.mark.slow
 def test_exports_at_one_moment_beside_the_ruins_of_a_killed_one_never_collide(
     shell, fitted, verified, weights, saved, tmp_path
 ):

@@ -111,6 +111,7 @@ def blobs(count=150):
     return (255 * np.exp(-((i - at[:, 0]) ** 2 + (j - at[:, 1]) ** 2) / 4)).astype(np.uint8)
 
 
+@pytest.mark.slow
 def test_images_get_a_sigmoid_decoder_filters_and_real_start_points_where_asked(
     typed, tmp_path, verified, tiny
 ):

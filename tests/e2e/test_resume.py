@@ -46,6 +46,7 @@ def same_run(a, b, saved):
     assert (a / "losses.csv").read_bytes() == (b / "losses.csv").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_random_moments_ends_with_the_same_weights_and_losses(
     shell, long, table, until, saved, undisturbed, weights, verified, tmp_path
 ):
@@ -69,7 +70,7 @@ def test_a_stacked_cae_killed_in_its_second_stage_ends_with_the_same_weights(
     words = ["fit", "digits", "--name", "stack", *setting(
         "data.rows=600", "criterion.kind=cae", "criterion.stacked=true", "criterion.sigma=0.5",
         "model.hidden=[32, 16]", "model.unit=sigmoid", "model.blocks=0", "model.tied=true",
-        "model.conditioned=false", "training.epochs=150", "training.checkpoint_seconds=0.05",
+        "model.conditioned=false", "training.epochs=90", "training.checkpoint_seconds=0.05",
     )]  # fmt: skip
     run = tmp_path / "runs/stack/1"
 

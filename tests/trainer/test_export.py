@@ -8,7 +8,7 @@ from safetensors import safe_open
 
 from service.core import manifest as manifests
 from trainer.config import make_recipe
-from trainer.errors import ExportError
+from trainer.errors import RecipeError
 from trainer.export import make_chains, served_sigma
 from trainer.fit import held_out_rows, new_model
 from trainer.prepare import prepare
@@ -84,9 +84,8 @@ def test_asked_scales_are_kept_and_unknown_kernels_refused(tiny_recipe, tiny_mod
     recipe, prepared = prepared_with(tiny_recipe, sampling={"scales": {"gibbs": 0.25}})
     chains = make_chains(recipe, prepared, tiny_model)
     assert chains.scales["gibbs"] == 0.25 and chains.scales["hidden"] > 0
-    recipe, prepared = prepared_with(tiny_recipe, sampling={"scales": {"gibs": 0.25}})
-    with pytest.raises(ExportError, match=r"gibs, which is no kernel \(there are"):
-        make_chains(recipe, prepared, tiny_model)
+    with pytest.raises(RecipeError, match=r"sampling\.scales"):
+        prepared_with(tiny_recipe, sampling={"scales": {"gibs": 0.25}})
 
 
 def test_masking_is_served_at_its_own_root_mean_square(tiny_recipe):

@@ -93,6 +93,19 @@ def test_a_run_stopped_every_few_steps_equals_one_that_was_not(tables, every, si
     assert checkpoint.load(run.checkpoint)[0] == checkpoint.load(whole.checkpoint)[0]
 
 
+def test_the_progress_of_a_resumed_run_ends_at_a_hundred_percent(signalled, tmp_path, capsys):
+    recipe = recipe_with()  # 135 rows in batches of 32: an epoch's last is short
+    run, prepared = new_run(tmp_path, recipe), prepare(recipe)
+    signalled(8)
+    with pytest.raises(Interrupted):
+        fit(recipe, prepared, run)
+    capsys.readouterr()
+    fit(recipe, prepared, run)
+    assert [line.split(",")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "fit small: 100 %"
+    ]
+
+
 def test_a_signal_after_the_last_step_is_not_lost(monkeypatch, tmp_path):
     recipe = recipe_with()
     expected, _ = trained(tmp_path, recipe)
@@ -147,6 +160,12 @@ class TestDivergence:
         state, groups = checkpoint.load(tmp_path / "small/1/checkpoint.safetensors")
         assert state.step > 0 and not state.finished
         assert all(v.isfinite().all() for v in groups["model"].values())
+
+    def test_weights_that_are_not_finite_are_never_saved(self, tmp_path):
+        """The step's loss was finite, but the step itself overflowed; it would be saved next."""
+        with pytest.raises(TrainingError, match="No checkpoint was written yet"):
+            trained(tmp_path, recipe_with(epochs=200, learning_rate=1e300, checkpoint_seconds=1e-9))
+        assert not list(tmp_path.rglob("checkpoint*"))
 
     def test_a_held_out_loss_that_is_not_finite_stops_too(self, tmp_path):
         """One step: its loss was computed before the weights went wrong."""

@@ -41,6 +41,7 @@ def test_a_resumed_run_counts_what_was_done_but_not_into_its_rate():
     bar = Progress("fit x", 1_000_000, 999_990, stream=stream)
     time.sleep(0.01)
     bar.advance(10, 0.25)
+    bar.close()
     assert bar.rate() < 1100 and "100 %" in stream.getvalue()
 
 
@@ -56,7 +57,9 @@ def test_a_terminal_gets_a_bar_and_no_lines():
 
 
 def test_it_speaks_to_the_standard_error_of_the_moment(capsys):
-    Progress("fit x", 1).advance(1, 0.25)
+    bar = Progress("fit x", 1)
+    bar.advance(1, 0.25)
+    bar.close()
     assert LINE.fullmatch(capsys.readouterr().err)
 
 

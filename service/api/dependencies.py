@@ -1,0 +1,82 @@
+"""What handlers are given, and the parts of parsing and encoding that they share."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, Request
+from pydantic import ValidationError
+from starlette.responses import Response
+
+from service.api import problems, schemas
+from service.api.encodings import JSON, NPY, read_json, rows_of_json, rows_of_npy
+from service.api.negotiation import body_format
+from service.core.errors import InputError
+from service.core.types import Doubles
+from service.engine.repository import Catalogue
+from service.sampling import Sampling
+
+LARGE = 2**16  # bytes or numbers from which on the event loop should not wait
+
+P = TypeVar("P", bound=schemas.Parameters)
+T = TypeVar("T")
+
+
+def _sampling(request: Request) -> Sampling:
+    sampling: Sampling = request.app.state.sampling
+    return sampling
+
+
+def _catalogue(request: Request) -> Catalogue:
+    """One moment's models: a handler that looks twice sees the same."""
+    catalogue: Catalogue = request.app.state.models.catalogue
+    return catalogue
+
+
+UseCases = Annotated[Sampling, Depends(_sampling)]
+Served = Annotated[Catalogue, Depends(_catalogue)]
+
+
+async def rows_and_parameters(request: Request, query: P) -> tuple[Doubles, P]:
+    """x from the body; parameters from the query, and from a JSON body, which wins."""
+    kind, body = body_format(request), await request.body()
+    if kind == NPY:
+        return await off_loop(len(body), rows_of_npy, body), query
+    return await off_loop(len(body), _of_json, body, query)
+
+
+def _of_json(body: bytes, query: P) -> tuple[Doubles, P]:
+    fields = read_json(body)
+    if "x" not in fields:
+        raise InputError("x is missing.")
+    x = rows_of_json(fields.pop("x"))
+    try:
+        said = type(query).model_validate(fields, strict=True)
+    except ValidationError as error:
+        faults = problems.validation_faults(error.errors())
+        raise InputError(problems.validation_sentence(faults)) from None
+    return x, query.model_copy(update={name: getattr(said, name) for name in fields})
+
+
+async def off_loop(size: int, function: Callable[..., T], *args: object) -> T:
+    """Small work here and now, large work on a thread."""
+    return await asyncio.to_thread(function, *args) if size > LARGE else function(*args)
+
+
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """For OpenAPI."""
+    content = {problems.PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    said = {kind.status: kind.title for kind in problems.KINDS.values()}
+    return {status: {"description": said[status], "content": content} for status in statuses}
+
+
+def body_of(model: type[schemas.Parameters]) -> dict[str, Any]:
+    """For OpenAPI: the two bodies that a route reads, which FastAPI does not see."""
+    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    binary = {"type": "string", "format": "binary", "description": "rows × columns, real numbers"}
+    content = {JSON: {"schema": schema}, NPY: {"schema": binary}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def answered(content: bytes, kind: str, headers: dict[str, str] | None = None) -> Response:
+    return Response(content, media_type=kind, headers={"vary": "accept", **(headers or {})})

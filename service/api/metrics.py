@@ -1,0 +1,59 @@
+"""GET /metrics: what Prometheus reads. One process a replica, so no multiprocess files."""
+
+from fastapi import APIRouter, Request
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from starlette.responses import Response
+
+from service.engine.repository import Repository
+
+router = APIRouter(tags=["operations"])
+
+METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class Metrics:
+    """One registry an application; a route counts by its template, so that labels stay few."""
+
+    def __init__(self, models: Repository) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._requests = Counter(
+            "localmoments_requests_total",
+            "Requests answered.",
+            ("method", "route", "status"),
+            registry=self.registry,
+        )
+        self._seconds = Histogram(
+            "localmoments_request_duration_seconds",
+            "Time from a request's arrival to the end of its answer.",
+            ("method", "route"),
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self._watch(models)
+
+    def _watch(self, models: Repository) -> None:
+        served = Gauge("localmoments_models", "Models that are served.", registry=self.registry)
+        served.set_function(lambda: len(models.catalogue.models))
+        refused = Gauge(
+            "localmoments_models_refused", "Models that were refused.", registry=self.registry
+        )
+        refused.set_function(lambda: len(models.catalogue.refused))
+
+    def request(self, method: str, route: str, status: int, seconds: float) -> None:
+        method = method if method in METHODS else "other"
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(method, route).observe(seconds)
+
+
+@router.get(
+    "/metrics",
+    summary="Figures for Prometheus",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+async def metrics(request: Request) -> Response:
+    registry: CollectorRegistry = request.app.state.metrics.registry
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

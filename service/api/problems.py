@@ -1,0 +1,130 @@
+"""Every error as RFC 9457 `application/problem+json`, by one table from exception to status.
+
+`error` repeats `detail`, because Open Inference Protocol clients read it there.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Scope
+
+from service.core import errors
+
+PROBLEM = "application/problem+json"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What all problems of one sort share."""
+
+    status: int
+    name: str
+    title: str
+
+
+KINDS: Mapping[type[Exception], Kind] = {
+    errors.InputError: Kind(422, "bad-input", "The input does not fit"),
+    RequestValidationError: Kind(422, "bad-input", "The input does not fit"),
+    errors.TooLargeError: Kind(413, "too-large", "The request is too large"),
+    errors.UnknownModelError: Kind(404, "unknown-model", "There is no such model"),
+    errors.MediaTypeError: Kind(415, "media-type", "The body's format is not read here"),
+    errors.NotAcceptableError: Kind(406, "not-acceptable", "No acceptable format"),
+    errors.NoModelError: Kind(503, "no-model", "No model is usable"),
+    errors.ArtefactError: Kind(500, "bad-model", "The model turned out to be broken"),
+    errors.UnusableAnswerError: Kind(500, "bad-answer", "The model's answer is not usable"),
+    Exception: Kind(500, "internal", "Something went wrong on the server's side"),
+}
+
+
+def install(app: FastAPI) -> None:
+    """Exceptions of these families become problems wherever they are raised."""
+    for family in (errors.LocalMomentsError, RequestValidationError, HTTPException):
+        app.add_exception_handler(family, _handle)
+
+
+async def _handle(request: Request, error: Exception) -> Response:
+    return problem(error, request.scope)
+
+
+def problem(error: Exception, scope: Scope) -> Response:
+    """The answer that tells the caller of the error."""
+    if isinstance(error, HTTPException):
+        headers = {**(error.headers or {}), **_allowed(scope)}
+        return _answer(_http_kind(error), _http_detail(error, scope), scope, headers)
+    if isinstance(error, RequestValidationError):
+        faults = validation_faults(error.errors())
+        detail = validation_sentence(faults)
+        return _answer(kind_of(error), detail, scope, errors=faults)
+    known = isinstance(error, errors.LocalMomentsError)
+    detail = str(error) if known else "An unexpected error; the log has it under this request id."
+    return _answer(kind_of(error), detail, scope)
+
+
+def kind_of(error: Exception) -> Kind:
+    return next(KINDS[family] for family in type(error).__mro__ if family in KINDS)
+
+
+def _http_kind(error: HTTPException) -> Kind:
+    phrase = HTTPStatus(error.status_code).phrase
+    return Kind(error.status_code, phrase.lower().replace(" ", "-"), phrase)
+
+
+def _http_detail(error: HTTPException, scope: Scope) -> str:
+    """Starlette's own word is only the status again."""
+    path, method = scope["path"][:200], scope["method"]
+    said = {404: f"There is nothing at {path!r}.", 405: f"{path!r} does not take {method}."}
+    return said.get(error.status_code, error.detail)
+
+
+def _allowed(scope: Scope) -> dict[str, str]:
+    """The methods of every route at this path; Starlette names those of the first."""
+    template = getattr(scope.get("route"), "path", "")
+    methods = scope["app"].openapi()["paths"].get(template, {})
+    return {"Allow": ", ".join(sorted(methods)).upper()} if methods else {}
+
+
+def _answer(
+    kind: Kind, detail: str, scope: Scope, headers: Mapping[str, str] | None = None, **more: Any
+) -> Response:
+    fields = {
+        "type": f"urn:localmoments:problem:{kind.name}",
+        "title": kind.title,
+        "status": kind.status,
+        "detail": detail,
+        "error": detail,
+        "request_id": scope.get("state", {}).get("request_id", ""),
+        **more,
+    }
+    # A body that was refused is not read to its end, so the connection cannot be used again.
+    closing = {"connection": "close"} if kind.status == 413 else {}
+    content = orjson.dumps(fields)
+    return Response(content, kind.status, {**(headers or {}), **closing}, media_type=PROBLEM)
+
+
+def validation_faults(found: Sequence[Any]) -> list[dict[str, str]]:
+    """pydantic's findings as field and message, whatever was sent cut short."""
+    return [{"field": _field(f["loc"]), "message": _message(f)} for f in found]
+
+
+def validation_sentence(faults: Sequence[Mapping[str, str]]) -> str:
+    return "; ".join(f"{f['field']}: {f['message']}" for f in faults[:5]) + "."
+
+
+def _field(location: Sequence[str | int]) -> str:
+    words = [str(part) for part in location if part not in ("query", "body", "path")]
+    return ascii(".".join(words))[1:-1][:100] or "body"
+
+
+def _message(fault: Mapping[str, Any]) -> str:
+    if fault["type"] == "extra_forbidden":
+        return "there is no such parameter"
+    given = ascii(fault.get("input"))
+    return f"{fault['msg'].lower()} (it is {given if len(given) <= 60 else given[:60] + '...'})"

@@ -1,0 +1,48 @@
+"""POST /reconstruct: rows x to r(x), and how far each was moved."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from service.api.dependencies import (
+    UseCases,
+    answered,
+    body_of,
+    off_loop,
+    problem_responses,
+    rows_and_parameters,
+)
+from service.api.encodings import JSON, NPY, write_json, write_npy
+from service.api.negotiation import answer_format
+from service.api.schemas import Parameters, ReconstructAnswer, ReconstructRequest
+
+router = APIRouter(tags=["moments"])
+
+
+@router.post(
+    "/reconstruct",
+    summary="Reconstruct rows",
+    response_class=Response,
+    openapi_extra=body_of(ReconstructRequest),
+    responses={
+        200: {
+            "description": f"As JSON, or the rows alone as {NPY} with the model in X-Model",
+            "model": ReconstructAnswer,
+            "content": {NPY: {"schema": {"type": "string", "format": "binary"}}},
+        },
+        **problem_responses(404, 406, 413, 415, 422, 500, 503),
+    },
+)
+async def reconstruct(
+    request: Request, query: Annotated[Parameters, Query()], sampling: UseCases
+) -> Response:
+    """The model's reconstruction r(x), which for a denoising auto-encoder is the denoised row."""
+    kind = answer_format(request, (JSON, NPY))
+    x, asked = await rows_and_parameters(request, query)
+    answer = await sampling.reconstruct(x, asked.model, asked.sigma)
+    if kind == NPY:
+        content = await off_loop(x.size, write_npy, answer.reconstruction)
+    else:
+        content = await off_loop(x.size, write_json, vars(answer))
+    return answered(content, kind, {"x-model": answer.model})

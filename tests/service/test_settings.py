@@ -1,0 +1,119 @@
+"""Settings: read once, from the environment and .env; a wrong one is named in a sentence."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from service import settings
+from service.core.errors import SettingsError
+from service.core.manifest import NAME
+from service.settings import PREFIX, Settings, available_cpus, load, table, unknown_names
+
+
+@pytest.fixture(autouse=True)
+def clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder without .env, an environment without settings."""
+    monkeypatch.chdir(tmp_path)
+    for name in Settings.model_fields:
+        monkeypatch.delenv(PREFIX + name.upper(), raising=False)
+    return tmp_path
+
+
+def test_without_a_word_the_service_is_local() -> None:
+    got = load()
+    assert (got.host, got.port, got.models) == ("127.0.0.1", 8000, Path("models"))
+    assert got.default_model is None and got.compute_threads == available_cpus()
+
+
+def test_the_environment_wins_over_the_file(clean: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = "LOCALMOMENTS_PORT=1\nLOCALMOMENTS_MAX_ROWS=7\nREDIS_URL=redis://other\n"
+    (clean / ".env").write_text(lines)
+    monkeypatch.setenv("LOCALMOMENTS_PORT", "2")
+    monkeypatch.setenv("LOCALMOMENTS_THREADS", "")  # as compose passes what is not set
+    assert (load().port, load().max_rows, load().threads) == (2, 7, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PORT", "http"),
+        ("PORT", "65536"),
+        ("PORT", "tcp://10.0.0.1:80"),
+        ("HOST", " "),
+        ("THREADS", "-1"),
+        ("MAX_BODY_BYTES", "0"),
+        ("MAX_ROWS", "1.5"),
+        ("MAX_POINTS", "0"),
+        ("MAX_ANSWER_VALUES", "-1"),
+        ("FULL_JACOBIAN_DIMS", "-1"),
+        ("RELOAD_SECONDS", "nan"),
+        ("RELOAD_SECONDS", "-1"),
+        ("GRACE_SECONDS", "long"),
+        ("LOG_LEVEL", "loud"),
+        ("DEFAULT_MODEL", "../etc"),
+        ("DEFAULT_MODEL", "a@b"),
+    ],
+)
+def test_a_wrong_value_is_named_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(PREFIX + name, value)
+    with pytest.raises(SettingsError) as refusal:
+        load()
+    sentence = str(refusal.value)
+    assert sentence.startswith(f"{PREFIX}{name} is {value!r}, but ") and sentence.endswith(".")
+    assert "\n" not in sentence
+
+
+def test_several_wrong_values_are_all_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALMOMENTS_PORT", "a")
+    monkeypatch.setenv("LOCALMOMENTS_LOG_LEVEL", "b")
+    with pytest.raises(SettingsError, match=r"PORT is 'a'.*; .*LOG_LEVEL is 'b'"):
+        load()
+
+
+def test_a_file_that_is_no_text_is_named(clean: Path) -> None:
+    (clean / ".env").write_bytes(b"LOCALMOMENTS_HOST=\xff\xfe")
+    with pytest.raises(SettingsError, match=r"\.env cannot be read"):
+        load()
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(ValidationError):
+        load().port = 1  # type: ignore[misc]
+
+
+def test_a_misspelt_setting_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert unknown_names() == []
+    monkeypatch.setenv("LOCALMOMENTS_PROT", "1")
+    assert unknown_names() == ["LOCALMOMENTS_PROT"]
+
+
+def test_every_setting_stands_in_the_table_with_its_meaning() -> None:
+    rows = table().splitlines()[2:]
+    assert len(rows) == len(Settings.model_fields)
+    for row, (name, field) in zip(rows, Settings.model_fields.items(), strict=True):
+        assert row.startswith(f"| `{PREFIX}{name.upper()}` | ") and field.description
+        assert field.default is None or f"`{field.default}`" in row
+
+
+@pytest.mark.parametrize("name", ["mnist-dae", "a.b_c", "0", "x" * 64])
+def test_every_models_name_can_be_the_default(name: str) -> None:
+    assert NAME.fullmatch(name)
+    for reference in (name, f"{name}@12"):
+        assert Settings(_env_file=None, default_model=reference).default_model == reference
+
+
+@pytest.mark.parametrize(
+    ("quota", "expected"),
+    [("max 100000", 8), ("200000 100000", 2), ("50000 100000", 1), ("9900000 100000", 8), ("", 8)],
+)
+def test_threads_follow_the_containers_quota(
+    clean: Path, monkeypatch: pytest.MonkeyPatch, quota: str, expected: int
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr(settings, "QUOTA", clean / "cpu.max")
+    assert available_cpus() == 8
+    (clean / "cpu.max").write_text(quota)
+    assert available_cpus() == expected
