@@ -9,8 +9,8 @@ from interleave import Figure, interleaved, ratios, seconds
 from torch import Tensor
 
 from trainer.config import Recipe
-from trainer.fit import VALIDATION_ROWS, fit, held_out_rows
-from trainer.prepare import Prepared, prepare
+from trainer.fit import VALIDATION_ROWS, fit
+from trainer.prepare import Prepared, held_out_rows, prepare
 from trainer.run import new_run
 
 BATCH = 128

@@ -3,8 +3,8 @@
 # ruff: noqa: E402
 import os
 
-# NumPy's linear algebra has a thread pool of its own, which spins for the CPUs that onnxruntime
-# and the event loop need: moments take 25 times as long on a busy machine. Read at its import.
+# NumPy's linear algebra has a thread pool of its own that spins for the CPUs which onnxruntime and
+# the event loop need: on a busy machine moments took 20 to 60 times as long. Read when it loads.
 for library in ("OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 

@@ -18,7 +18,7 @@ from service.engine.spectra import Spectra, leading_spectra, vectors_at_once, wh
 from service.engine.worker import Worker
 
 FARTHEST = 1e6  # in the model's units: beyond it float32 tells points apart no more
-CHUNK_VALUES = 2**20  # numbers in the vectors of one graph call
+CHUNK_VALUES = 2**18  # numbers in the vectors of one graph call
 
 
 @dataclass(frozen=True)

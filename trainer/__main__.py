@@ -1,12 +1,14 @@
 """python -m trainer: fit, export, evaluate, data."""
 
 import argparse
+import os
 import signal
 import sys
 from pathlib import Path
 
 from service.core.errors import LocalMomentsError
 from trainer.errors import TrainerError
+from trainer.stop import Interrupted
 
 EPILOG = """examples:
   python -m trainer fit measurements.csv                 look at the data, choose, train, export
@@ -90,10 +92,9 @@ def main(arguments: list[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     try:
         from trainer import commands  # torch takes a second to import, and --help should not wait
-        from trainer.fit import Interrupted
 
         getattr(commands, f"{args.command}_command")(args)
-    except KeyboardInterrupt:  # before Interrupted, which may not be imported yet
+    except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return 130
     except Interrupted as saved:
@@ -106,5 +107,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # Threads that spin while they wait make a step several times slower where cores are shared.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up as after Ctrl-C
     sys.exit(main())

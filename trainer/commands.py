@@ -23,7 +23,15 @@ from trainer.export import CARD, export, make_chains
 from trainer.fit import fit, load_weights, reached
 from trainer.gallery import draw_gallery
 from trainer.prepare import Prepared, prepare
-from trainer.run import Run, last_run, new_run, removed_on_error, said_plainly, write_text
+from trainer.run import (
+    Run,
+    check_writable,
+    last_run,
+    new_run,
+    removed_on_error,
+    said_plainly,
+    write_text,
+)
 
 STAGING = "staging"
 
@@ -36,6 +44,7 @@ def fit_command(args: argparse.Namespace) -> None:
     """Train, draw, export; or go on where a run stopped."""
     if args.resume is None:
         recipe = recipe_of(args)
+        check_writable(args.models, recipe.name)  # now, and not after hours of training
         run = new_run(args.runs, recipe)
         with removed_on_error(run):
             prepared = prepare(recipe, run.folder / STAGING)

@@ -17,11 +17,10 @@ from trainer.autoencoder import AutoEncoder
 from trainer.card import card
 from trainer.config import Recipe
 from trainer.data import Dataset
-from trainer.fit import held_out_rows
 from trainer.graphs import GraphSpec, kernel_graph, make_kernels, model_graphs
 from trainer.kernels import Kernel
 from trainer.onnx_files import OPSET, write_graph
-from trainer.prepare import Prepared
+from trainer.prepare import Prepared, held_out_rows
 from trainer.starts import default_scale, start_points
 
 Judge = Callable[[Path], dict[str, Any]]  # a written artefact -> its figures

@@ -8,13 +8,8 @@ moving average, and of those the ones with the best loss on held-out rows.
 import csv
 import io
 import math
-import os
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from types import FrameType
 
 import torch
 from torch import Tensor
@@ -25,37 +20,15 @@ from trainer.batches import make_feed, seeded
 from trainer.checkpoint import Loss, State, Weights
 from trainer.config import Recipe, TrainingOptions
 from trainer.errors import RunFolderError, TrainingError
-from trainer.prepare import Prepared
+from trainer.prepare import Prepared, held_out_rows
 from trainer.progress import Progress
 from trainer.run import LOSSES, Run, said_plainly, write_text
 from trainer.stages import Stage, stages
+from trainer.stop import Interrupted, Stop
+from trainer.threads import threads
 
 CURVE_POINTS = 50  # lines of a stage's loss curves; fewer where judging would cost over a tenth
 VALIDATION_ROWS = 2_000
-SHARED_WORK = 1e8  # weights x rows of a step from which a second core pays
-
-
-class Interrupted(Exception):
-    """Ctrl-C or SIGTERM arrived; the run was saved."""
-
-
-class Stop:
-    """Turns signals into a question that the loop asks after every step."""
-
-    def __init__(self) -> None:
-        self.asked = False
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
-
-    @contextmanager
-    def listening(self) -> Iterator["Stop"]:
-        before = {s: signal.signal(s, self) for s in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield self
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def new_model(prepared: Prepared, seed: int) -> AutoEncoder:
@@ -71,25 +44,12 @@ def learning_rate(options: TrainingOptions, step: int, steps: int) -> float:
     return options.learning_rate * rise * (fall if options.schedule == "cosine" else 1.0)
 
 
-def threads(model: AutoEncoder, options: TrainingOptions) -> int:
-    """All cores for a step that is worth sharing; one for a small one, which would only wait."""
-    work = options.batch * sum(p.numel() for p in model.parameters())
-    return options.threads or (1 if work < SHARED_WORK else cores())
-
-
-def cores() -> int:
-    """How many this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def fit(recipe: Recipe, prepared: Prepared, run: Run) -> AutoEncoder:
     """Train to the end, from the run's checkpoint if it has one; returns the kept weights."""
     torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # only costs: we read none of it
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     model = new_model(prepared, recipe.training.seed)
-    torch.set_num_threads(threads(model, recipe.training))
+    torch.set_num_threads(threads(model, recipe.training.batch, recipe.training.threads))
     parts = stages(model, prepared.criterion, recipe.criterion.stacked)
     with run.locked(), Stop().listening() as stop:
         state, groups = reached(run, prepared)
@@ -260,9 +220,3 @@ def write_losses(run: Run, state: State) -> None:
     table.writerows((loss.stage, loss.step, loss.train, loss.valid) for loss in state.losses)
     with said_plainly(run.folder):
         write_text(run.folder / LOSSES, text.getvalue())
-
-
-def held_out_rows(prepared: Prepared, count: int) -> Tensor:
-    """Rows the model never saw, in its own units; (n, d)."""
-    index = prepared.split.validation[:count]
-    return torch.from_numpy(prepared.normaliser.to_model(prepared.dataset.source.take(index)))

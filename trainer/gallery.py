@@ -19,7 +19,6 @@ from trainer.autoencoder import AutoEncoder
 from trainer.checkpoint import Loss
 from trainer.config import Recipe
 from trainer.export import Chains
-from trainer.fit import held_out_rows
 from trainer.layers import Dense
 from trainer.pictures import (
     View,
@@ -29,7 +28,7 @@ from trainer.pictures import (
     draw_samples,
     draw_tangents,
 )
-from trainer.prepare import Prepared
+from trainer.prepare import Prepared, held_out_rows
 from trainer.run import Run, said_plainly
 from trainer.starts import walked
 

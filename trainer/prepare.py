@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from service.core.normaliser import Normaliser
 from trainer.autoencoder import Architecture
 from trainer.config import Recipe
@@ -62,3 +65,9 @@ def _check_within_unit_interval(normaliser: Normaliser, seen: Examination) -> No
     if low < -1e-6 or high > 1 + 1e-6:
         raise RecipeError(f"model.decoder = sigmoid cannot give values from {low:.4g} to "
                           f"{high:.4g}; use linear, or --set data.normalise=unit.")  # fmt: skip
+
+
+def held_out_rows(prepared: Prepared, count: int) -> Tensor:
+    """Rows the model never saw, in its own units; (n, d)."""
+    index = prepared.split.validation[:count]
+    return torch.from_numpy(prepared.normaliser.to_model(prepared.dataset.source.take(index)))

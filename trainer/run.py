@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,6 +137,15 @@ def said_plainly(folder: Path) -> Iterator[None]:
             reason = "the disk is full" if "os error 28" in str(error) else str(error)
             raise RunFolderError(f"{folder} cannot be written: {reason}.") from error
         raise
+
+
+def check_writable(models: Path, name: str) -> None:
+    """See that a folder `models/name` could be made or filled; nothing is left behind."""
+    place = models / name
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    with said_plainly(models), tempfile.TemporaryFile(dir=place):
+        pass
 
 
 def sentence(error: OSError, folder: Path) -> str:

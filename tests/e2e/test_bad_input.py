@@ -113,14 +113,14 @@ def test_a_folder_below_a_file_cannot_hold_runs(refused, tmp_path, tiny):
 
 
 @pytest.mark.parametrize("models", ["file/models", "taken"])
-def test_models_that_cannot_be_written_leave_the_run_and_say_so(models, refused, tmp_path, tiny):
+def test_models_that_cannot_be_written_are_noticed_before_training(models, refused, tmp_path, tiny):
     (tmp_path / "file").touch()
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken/x").write_text("not a model")
     csv(tmp_path / "x.csv", rows())
     said = refused("fit", "x.csv", *tiny, "--models", models)
     assert said.startswith(f"error: {models} cannot be written: ")
-    assert (tmp_path / "runs/x/1/checkpoint.safetensors").exists()
+    assert not (tmp_path / "runs").exists()
     assert (tmp_path / "taken/x").read_text() == "not a model"
 
 

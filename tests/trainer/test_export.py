@@ -10,8 +10,8 @@ from service.core import manifest as manifests
 from trainer.config import make_recipe
 from trainer.errors import RecipeError
 from trainer.export import make_chains, served_sigma
-from trainer.fit import held_out_rows, new_model
-from trainer.prepare import prepare
+from trainer.fit import new_model
+from trainer.prepare import held_out_rows, prepare
 
 
 def prepared_with(tiny_recipe, **tables):

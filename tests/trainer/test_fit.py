@@ -13,11 +13,13 @@ from trainer.batches import seeded
 from trainer.checkpoint import State
 from trainer.config import TrainingOptions, make_recipe
 from trainer.errors import RunFolderError, TrainingError
-from trainer.fit import Interrupted, fit, held_out_rows, learning_rate, new_model, reached, threads
-from trainer.prepare import prepare
+from trainer.fit import fit, learning_rate, new_model, reached
+from trainer.prepare import held_out_rows, prepare
 from trainer.progress import Progress
 from trainer.run import new_run
 from trainer.stages import stages
+from trainer.stop import Interrupted
+from trainer.threads import threads
 
 BODY = {
     "name": "small",
@@ -201,6 +203,6 @@ def test_the_learning_rate_rises_then_falls_to_a_hundredth():
 def test_small_steps_get_one_thread_and_an_asked_number_is_kept():
     recipe = recipe_with()
     model = new_model(prepare(recipe), 0)
-    assert threads(model, recipe.training) == 1
-    assert threads(model, replace(recipe.training, threads=3)) == 3
-    assert threads(model, replace(recipe.training, batch=10**9)) == os.cpu_count()
+    assert threads(model, recipe.training.batch) == 1
+    assert threads(model, recipe.training.batch, asked=3) == 3
+    assert threads(model, 10**9) == len(os.sched_getaffinity(0))
