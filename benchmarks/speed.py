@@ -6,8 +6,8 @@ from pathlib import Path
 import plain
 import torch
 from interleave import Figure, interleaved, ratios, seconds
-from torch import Tensor
 
+from trainer.batches import MemoryFeed, make_feed
 from trainer.config import Recipe
 from trainer.fit import VALIDATION_ROWS, fit
 from trainer.prepare import Prepared, held_out_rows, prepare
@@ -20,7 +20,7 @@ def against_bare_loop(
     recipe: Recipe, problem: Callable[[], plain.Problem], folder: Path, rounds: int
 ) -> Iterator[Figure]:
     prepared, name = prepare(recipe), recipe.name
-    rows, epochs = training_rows(prepared), recipe.training.epochs
+    rows, epochs = fed(recipe, prepared).rows, recipe.training.epochs
     seen = len(rows) * epochs
 
     def ours() -> float:
@@ -39,12 +39,17 @@ def against_bare_loop(
 
 def fit_seconds(recipe: Recipe, prepared: Prepared, folder: Path) -> float:
     """`fit` from its first step to its last checkpoint: all of it but the reading of the data."""
-    reading = seconds(lambda: (training_rows(prepared), held_out_rows(prepared, VALIDATION_ROWS)))
+    reading = seconds(lambda: (fed(recipe, prepared), held_out_rows(prepared, VALIDATION_ROWS)))
     run = new_run(folder, recipe)
     return seconds(lambda: fit(recipe, prepared, run)) - reading
 
 
-def training_rows(prepared: Prepared) -> Tensor:
-    """In the model's units, as `fit` holds them; (n, d)."""
-    rows = prepared.dataset.source.take(prepared.split.train)
-    return torch.from_numpy(prepared.normaliser.to_model(rows))
+def fed(recipe: Recipe, prepared: Prepared) -> MemoryFeed:
+    """The training rows, read as `fit` reads them."""
+    feed = make_feed(
+        prepared.dataset.source, prepared.split.train, prepared.normaliser,
+        batch=BATCH, seed=0, memory_limit=recipe.data.memory_limit,
+    )  # fmt: skip
+    if not isinstance(feed, MemoryFeed):
+        raise SystemExit("the bare loop needs data that fits into memory")
+    return feed

@@ -7,6 +7,8 @@ from typing import Any, get_type_hints
 
 import pytest
 
+from service import settings
+from trainer.autoencoder import Architecture, AutoEncoder
 from trainer.config import RECIPES, Recipe, make_recipe, read_recipe
 from trainer.graphs import model_graphs
 from trainer.kernels import KERNELS
@@ -34,10 +36,12 @@ def test_every_setting_of_a_recipe_is_documented_and_nothing_else() -> None:
     assert documented == settings_of(Recipe)
 
 
+def test_every_setting_of_the_service_is_documented_as_it_is() -> None:
+    assert settings.table() in (ROOT / "docs/service.md").read_text(encoding="utf-8")
+
+
 def test_every_graph_is_documented() -> None:
     text = (ROOT / "docs/artefact.md").read_text(encoding="utf-8")
-    from trainer.autoencoder import Architecture, AutoEncoder
-
     for name in model_graphs(AutoEncoder(Architecture(2, (2,)))):
         assert f"| `{name}` |" in text
 
