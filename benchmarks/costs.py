@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator
 
 import torch
 from interleave import Figure, interleaved, ratios, seconds
-from speed import BATCH, training_rows
+from speed import BATCH
 from torch import Tensor
 from torch.nn import functional as F
 
 from trainer.autoencoder import AutoEncoder
 from trainer.config import Recipe
 from trainer.fit import new_model
-from trainer.prepare import prepare
+from trainer.prepare import held_out_rows, prepare
 
 CALLS = 40  # of each in a turn
 JVP_ROWS = 64
@@ -20,7 +20,7 @@ JVP_ROWS = 64
 def of_penalty(recipe: Recipe, rounds: int) -> Iterator[Figure]:
     """A step with the exact one-layer contraction against the same step without it."""
     prepared = prepare(recipe)
-    x, model, generator = training_rows(prepared)[:BATCH], new_model(prepared, 0), torch.Generator()
+    x, model, generator = held_out_rows(prepared, BATCH), new_model(prepared, 0), torch.Generator()
 
     def without() -> Tensor:
         logits = model.decode_logits(model.encode(x))
@@ -36,7 +36,7 @@ def of_penalty(recipe: Recipe, rounds: int) -> Iterator[Figure]:
 def of_jacobian_product(recipe: Recipe, rounds: int) -> Iterator[Figure]:
     """J v of the deep model by our forward operations against torch.func.jvp."""
     prepared = prepare(recipe)
-    x, model = training_rows(prepared)[:JVP_ROWS], new_model(prepared, 0)
+    x, model = held_out_rows(prepared, JVP_ROWS), new_model(prepared, 0)
     v = torch.randn_like(x)
     with torch.no_grad():
         a, b = in_turns(
