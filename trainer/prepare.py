@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -68,6 +69,9 @@ def _check_within_unit_interval(normaliser: Normaliser, seen: Examination) -> No
 
 
 def held_out_rows(prepared: Prepared, count: int) -> Tensor:
-    """Rows the model never saw, in its own units; (n, d)."""
-    index = prepared.split.validation[:count]
+    """Rows the model never saw, in its own units, spread evenly over all that were held out
+    (neighbours are often alike, as frames of a film are); (n, d)."""
+    held_out = prepared.split.validation
+    n = min(count, len(held_out))
+    index = held_out[np.arange(n) * len(held_out) // n]
     return torch.from_numpy(prepared.normaliser.to_model(prepared.dataset.source.take(index)))
