@@ -68,8 +68,8 @@ def test_start_points_are_synthetic_unless_rows_are_asked_for(
     assert len(tiny_chains.starts) == 7 and (nearest > 1e-4).all()
     recipe, prepared = prepared_with(tiny_recipe, sampling={"starts": "data"})
     real = make_chains(recipe, prepared, tiny_model).starts
-    assert len(real) == 7 and bool((torch.cdist(real, rows).min(1).values == 0).all())
-    assert len(torch.unique(real, dim=0)) == 7
+    taken = {tuple(row) for row in real.tolist()}
+    assert len(taken) == 7 and taken <= {tuple(row) for row in rows.tolist()}
 
 
 @pytest.mark.parametrize(("kind", "kernel"), [("cae", "hidden"), ("dae", "gibbs")])
