@@ -1,5 +1,7 @@
 """From a name or a path to a data set."""
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,16 @@ def load(options: DataOptions, staging: Path | None = None) -> Dataset:
     staging: the folder where data too large for memory, and not already a plain .npy, is
     converted once; without it a nameless temporary file is used.
     """
+    dataset = _loaded(options, staging)
+    if options.image is None:
+        return dataset
+    if math.prod(options.image) != dataset.dims:
+        shape = "×".join(map(str, options.image))
+        raise DataError(f"{dataset.name} has {dataset.dims} columns, which is no {shape} picture.")
+    return replace(dataset, image=options.image)
+
+
+def _loaded(options: DataOptions, staging: Path | None) -> Dataset:
     if options.source in SYNTHETIC:
         return _synthetic(options)
     if options.source == "digits":

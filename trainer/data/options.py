@@ -16,6 +16,7 @@ class DataOptions:
     drop: tuple[str, ...] = ()  # leave these table columns out
     missing: str = "refuse"  # refuse | drop | mean
     key: str | None = None  # which array of an .npz
+    image: tuple[int, ...] | None = None  # the picture behind a flat row: (H, W) or (H, W, C)
     rows: int | None = None  # synthetic: how many to make; files: only the first so many
     fold: int | None = None  # tfd: 1 to 5
     seed: int = 0  # synthetic data
@@ -32,6 +33,8 @@ class DataOptions:
             raise RecipeError(f"data.memory_limit is {self.memory_limit}; it counts bytes.")
         if self.seed < 0:
             raise RecipeError(f"data.seed is {self.seed}; a seed is 0 or more.")
+        if self.image is not None and (len(self.image) not in (2, 3) or min(self.image) < 1):
+            raise RecipeError(f"data.image is {list(self.image)}; it is [H, W] or [H, W, C].")
         _check_holdout(self.holdout)
 
 

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from trainer.data import DataOptions, load
+from trainer.errors import DataError, RecipeError
 
 
 def whole(dataset):
@@ -52,6 +53,16 @@ def test_arrays_of_more_axes_are_flattened_and_keep_their_picture(tmp_path, shap
     np.testing.assert_array_equal(whole(dataset), x.reshape(4, -1))
     assert dataset.image == image
     assert bool(dataset.notes) == (shape == (4, 3, 8, 6))
+
+
+def test_flat_rows_are_pictures_where_their_shape_is_given(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(24.0).reshape(4, 6))
+    assert opened(tmp_path / "a.npy").image is None
+    assert opened(tmp_path / "a.npy", image=(3, 2)).image == (3, 2)
+    with pytest.raises(DataError, match=r"a\.npy has 6 columns, which is no 3×3 picture"):
+        opened(tmp_path / "a.npy", image=(3, 3))
+    with pytest.raises(RecipeError, match=r"data\.image"):
+        opened(tmp_path / "a.npy", image=(6,))
 
 
 def test_npz_takes_x_else_the_only_array_else_the_key(tmp_path):
