@@ -37,7 +37,7 @@ train: $(VENV)/.has-train ## train a model (RECIPE=trainer/recipes/x.toml, ARGS=
 	@$(BIN)/python -m trainer fit $(RECIPE) $(ARGS)
 
 bench: $(VENV)/.has-bench ## measure training speed against a bare PyTorch loop
-	@$(BIN)/python benchmarks/train.py $(ARGS)
+	@OMP_WAIT_POLICY=PASSIVE $(BIN)/python benchmarks/train.py $(ARGS)
 
 # A release of torch satisfies its pin in every build (CPU, CUDA), so the build's name is cut off.
 constraints: TORCH := 2.13.0
