@@ -13,6 +13,7 @@ from pydantic import Field, StringConstraints, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.core.errors import SettingsError
+from service.core.moments import FULL_JACOBIAN_DIMS
 
 PREFIX = "LOCALMOMENTS_"
 QUOTA = Path("/sys/fs/cgroup/cpu.max")  # a container's share of the machine: "200000 100000"
@@ -60,7 +61,7 @@ class Settings(BaseSettings):
             description="up to this width moments come from the whole Jacobian, "
             "above it from a block Krylov method",
         ),
-    ] = 128
+    ] = FULL_JACOBIAN_DIMS
     max_body_bytes: Annotated[int, Field(gt=0, description="largest request body")] = 32 * 2**20
     max_rows: Annotated[int, Field(gt=0, description="most rows in one reconstruction")] = 4096
     max_points: Annotated[

@@ -15,14 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.core.moments import (
-    Estimator,
-    Moments,
-    full_spectrum,
-    in_user_units,
-    leading_spectrum,
-    local_moments,
-)
+from service.core.moments import Estimator, Moments, in_user_units, local_moments, spectrum_of
 from service.core.noise import normals
 from service.core.normaliser import Normaliser
 from service.core.types import Doubles, Floats
@@ -31,7 +24,6 @@ from service.engine.model import Model
 from trainer.data import Dataset, GaussianMixture, Split
 from trainer.errors import DataError
 
-FULL_JACOBIAN_DIMS = 128  # up to here the whole J is asked for, above it only leading tangents
 PROJECTIONS = 200
 STEPS = 50
 MOST_ROWS = 2_000
@@ -130,17 +122,13 @@ def _moments_at_one(
     model: Model, normaliser: Normaliser, z: Floats, rank: int, estimator: Estimator
 ) -> Moments:
     """z (1, d): the whole J for small d, else a block Krylov method on products."""
-    d = z.shape[1]
 
     def products(v: NDArray[np.floating]) -> Doubles:
         out = model.run("moments", x=z, v=v[None].astype(np.float32), **model.noise_level(1))
         return np.asarray(out["products"][0], np.float64)  # (k, d)
 
     r = model.run("reconstruct", x=z, **model.noise_level(1))["mean"][0]
-    if d <= FULL_JACOBIAN_DIMS:
-        spectrum = full_spectrum(products(np.eye(d)))
-    else:
-        spectrum = leading_spectrum(products, d, rank)
+    spectrum = spectrum_of(products, z.shape[1], rank)
     local = local_moments(z[0], r, spectrum, model.manifest.alpha, estimator)
     user = in_user_units(local, normaliser)
     return Moments(user.mean, user.eigenvalues[:rank], user.tangents[:rank], user.score)

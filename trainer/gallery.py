@@ -7,13 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from service.core.moments import (
-    Moments,
-    full_spectrum,
-    in_user_units,
-    leading_spectrum,
-    local_moments,
-)
+from service.core.moments import Moments, in_user_units, local_moments, spectrum_of
 from service.core.types import Doubles
 from trainer.autoencoder import AutoEncoder
 from trainer.checkpoint import Loss
@@ -34,7 +28,6 @@ from trainer.starts import walked
 
 BACKGROUND_ROWS = 2_000
 TANGENTS = 8
-FULL_JACOBIAN_DIMS = 64
 WALKERS, KEPT, THIN = 10, 20, 5
 SCATTERED = 500  # walkers and tangents of a table's scatter plot
 
@@ -111,17 +104,13 @@ def _draw_tangents(
 
 def moments_in_torch(prepared: Prepared, ae: AutoEncoder, chains: Chains, z: Tensor) -> Moments:
     """Asymptotic moments at one row z (1, d), in the user's units."""
-    d = z.shape[1]
     at = ae.linearise(z, _level(ae, chains, 1))
 
     def products(v: NDArray[np.floating]) -> Doubles:
         u = torch.as_tensor(v, dtype=torch.float32)[None]  # (1, k, d)
         return ((at.jvp(u) + at.vjp(u)) / 2)[0].double().numpy()
 
-    small = d <= FULL_JACOBIAN_DIMS
-    spectrum = (
-        full_spectrum(products(np.eye(d))) if small else leading_spectrum(products, d, TANGENTS)
-    )
+    spectrum = spectrum_of(products, z.shape[1], TANGENTS)
     local = local_moments(
         z[0].numpy(), at.value[0].numpy(), spectrum, chains.sigma**2, "asymptotic"
     )

@@ -26,6 +26,7 @@ Estimator = Literal["asymptotic", "inverted"]
 Products = Callable[[Doubles], Doubles]  # (k, d) rows v -> rows A v
 
 BLOCKS, EXTRA = 4, 8  # how far a Krylov space grows, and rows beyond the rank in each block
+FULL_JACOBIAN_DIMS = 128  # up to this width all of A costs no more than its leading part
 LARGEST = 1.0 - 1e-4  # eigenvalues are clipped below 1, where (I - A)⁻¹ has its pole
 
 
@@ -122,6 +123,13 @@ def _orthonormal_rows(block: Doubles, basis: Doubles) -> Doubles:
         U, s, Vt = np.linalg.svd(block, full_matrices=False)
         block = Vt[s > 1e-6 * max(float(s.max(initial=0.0)), 1e-6)]
     return np.asarray(block, np.float64)
+
+
+def spectrum_of(products: Products, dims: int, rank: int) -> Spectrum:
+    """At least `rank` leading eigenpairs: from the whole A where d is small, else by Krylov."""
+    if dims <= FULL_JACOBIAN_DIMS:
+        return full_spectrum(products(np.eye(dims)))
+    return leading_spectrum(products, dims, rank)
 
 
 def local_moments(
