@@ -9,8 +9,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import (
+    AliasChoices,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+)
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from service.core.errors import SettingsError
 from service.core.moments import FULL_JACOBIAN_DIMS
@@ -31,6 +38,7 @@ class Settings(BaseSettings):
         env_ignore_empty=True,
         extra="ignore",  # .env also serves other programs
         frozen=True,
+        populate_by_name=True,
     )
 
     host: Annotated[str, Field(pattern=r"^\S+$", description="address to listen on")] = "127.0.0.1"
@@ -63,13 +71,66 @@ class Settings(BaseSettings):
         ),
     ] = FULL_JACOBIAN_DIMS
     max_body_bytes: Annotated[int, Field(gt=0, description="largest request body")] = 32 * 2**20
-    max_rows: Annotated[int, Field(gt=0, description="most rows in one reconstruction")] = 4096
+    max_rows: Annotated[
+        int, Field(gt=0, description="most rows in one reconstruction, most walkers of a chain")
+    ] = 4096
     max_points: Annotated[
         int, Field(gt=0, description="most points in one request for moments")
     ] = 256
     max_answer_values: Annotated[
-        int, Field(gt=0, description="most numbers in one answer")
+        int, Field(gt=0, description="most numbers in one answer of moments or reconstructions")
     ] = 4_000_000  # fmt: skip
+    max_sample_values: Annotated[
+        int, Field(gt=0, description="most numbers in one answer of `/sample` that is not streamed")
+    ] = 32_000_000  # fmt: skip
+    max_row_steps: Annotated[
+        int, Field(gt=0, description="most walkers × steps in one call of `/sample`")
+    ] = 2_000_000  # fmt: skip
+    redis_url: Annotated[
+        SecretStr | None,
+        Field(
+            validation_alias=AliasChoices("LOCALMOMENTS_REDIS_URL", "REDIS_URL"),
+            description="where chains are kept: `redis://`, `rediss://` or `unix://`, a single "
+            "server or any node of a cluster; left out: an embedded Valkey; also read as "
+            "`REDIS_URL`",
+        ),
+    ] = None
+    store_folder: Annotated[
+        Path, Field(description="where the embedded Valkey keeps its files")
+    ] = Path(".localmoments")  # fmt: skip
+    store_seconds: Annotated[
+        float, Field(gt=0, le=600, description="time that the store may take to answer")
+    ] = 5.0
+    chain_seconds: Annotated[
+        int, Field(gt=0, le=10**9, description="a chain lives this long after its last use")
+    ] = 7 * 86_400
+    tombstone_seconds: Annotated[
+        int,
+        Field(ge=0, le=10**9, description="for so long an ended chain is a 410, and then a 404"),
+    ] = 30 * 86_400
+    lease_seconds: Annotated[
+        float,
+        Field(ge=0.5, le=600, description="a writer that died blocks its chain for this long"),
+    ] = 5.0
+    keys_file: Annotated[
+        Path | None,
+        Field(description="TOML file with the API keys; left out: no key is asked for"),
+    ] = None
+    body_seconds: Annotated[
+        float, Field(gt=0, le=3600, description="time for a request's head and body to arrive")
+    ] = 20.0
+    write_seconds: Annotated[
+        float, Field(gt=0, le=3600, description="time that a caller may leave an answer unread")
+    ] = 60.0
+    cors_origins: Annotated[
+        tuple[str, ...],
+        NoDecode,
+        Field(description="origins whose pages may call, with commas between; `*` for all"),
+    ] = ()
+    drain_seconds: Annotated[
+        float,
+        Field(ge=0, le=600, description="after SIGTERM, time to be seen as not ready at least"),
+    ] = 1.0
     grace_seconds: Annotated[
         int, Field(ge=0, le=3600, description="time for open requests to end after SIGTERM")
     ] = 10
@@ -77,6 +138,14 @@ class Settings(BaseSettings):
         Literal["debug", "info", "warning", "error"],
         Field(description="`debug`, `info` (a line a request), `warning` or `error`"),
     ] = "info"
+
+    @field_validator("cors_origins", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        """`https://a.example, https://b.example`."""
+        if not isinstance(value, str):
+            return value
+        return tuple(word.strip() for word in value.split(",") if word.strip())
 
     @property
     def compute_threads(self) -> int:
@@ -123,5 +192,5 @@ def table() -> str:
 
 def _rows() -> Iterable[str]:
     for name, field in Settings.model_fields.items():
-        default = "" if field.default is None else f"`{field.default}`"
+        default = "" if field.default in (None, ()) else f"`{field.default}`"
         yield f"| `{PREFIX}{name.upper()}` | {default} | {field.description} |"

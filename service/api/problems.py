@@ -3,6 +3,7 @@
 `error` repeats `detail`, because Open Inference Protocol clients read it there.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -37,6 +38,16 @@ KINDS: Mapping[type[Exception], Kind] = {
     errors.UnknownModelError: Kind(404, "unknown-model", "There is no such model"),
     errors.MediaTypeError: Kind(415, "media-type", "The body's format is not read here"),
     errors.NotAcceptableError: Kind(406, "not-acceptable", "No acceptable format"),
+    errors.UnknownChainError: Kind(404, "unknown-chain", "There is no such chain"),
+    errors.ExpiredChainError: Kind(410, "expired-chain", "The chain is no more"),
+    errors.BusyChainError: Kind(409, "busy-chain", "The chain is in use"),
+    errors.StaleChainError: Kind(409, "stale-chain", "The chain cannot go on like that"),
+    errors.SlowBodyError: Kind(408, "slow-body", "The body did not arrive in time"),
+    errors.NoKeyError: Kind(401, "no-key", "An API key is needed"),
+    errors.ScopeError: Kind(403, "no-scope", "The API key does not allow this"),
+    errors.RateError: Kind(429, "rate", "The API key's limit is reached"),
+    errors.StoreError: Kind(503, "store-down", "The chain store does not answer"),
+    errors.DrainingError: Kind(503, "draining", "The service is about to end"),
     errors.NoModelError: Kind(503, "no-model", "No model is usable"),
     errors.ArtefactError: Kind(500, "bad-model", "The model turned out to be broken"),
     errors.UnusableAnswerError: Kind(500, "bad-answer", "The model's answer is not usable"),
@@ -63,9 +74,17 @@ def problem(error: Exception, scope: Scope) -> Response:
         faults = validation_faults(error.errors())
         detail = validation_sentence(faults)
         return _answer(kind_of(error), detail, scope, errors=faults)
-    known = isinstance(error, errors.LocalMomentsError)
-    detail = str(error) if known else "An unexpected error; the log has it under this request id."
+    if isinstance(error, errors.LocalMomentsError):
+        return _answer(kind_of(error), str(error), scope, _headers(error), **error.facts)
+    detail = "An unexpected error; the log has it under this request id."
     return _answer(kind_of(error), detail, scope)
+
+
+def _headers(error: errors.LocalMomentsError) -> dict[str, str]:
+    headers = {"www-authenticate": "Bearer"} if isinstance(error, errors.NoKeyError) else {}
+    if error.retry_after is not None:
+        headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
+    return headers
 
 
 def kind_of(error: Exception) -> Kind:
@@ -104,7 +123,7 @@ def _answer(
         **more,
     }
     # A body that was refused is not read to its end, so the connection cannot be used again.
-    closing = {"connection": "close"} if kind.status == 413 else {}
+    closing = {"connection": "close"} if kind.status in (408, 413) else {}
     content = orjson.dumps(fields)
     return Response(content, kind.status, {**(headers or {}), **closing}, media_type=PROBLEM)
 

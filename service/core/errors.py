@@ -5,19 +5,40 @@ LocalMomentsError
 ├── SettingsError            the service cannot start as it was told to
 ├── NoModelError             there is no usable model at all
 ├── UnusableAnswerError      a model gave NaN or infinity
+├── StoreError               the chain store does not answer, or not in time
+├── DrainingError            the service is about to end and begins nothing new
 └── RequestError             the caller asked for what cannot be given
     ├── InputError           the numbers or the parameters do not fit
     ├── TooLargeError        more than the limits allow
     ├── UnknownModelError    no model of that name, or not in that version
+    ├── UnknownChainError    no chain of that id, or another caller's
+    ├── ExpiredChainError    the chain was there and is no more
+    ├── BusyChainError       another call is moving the chain
+    ├── StaleChainError      the chain cannot go on from that step, or not as it was made
     ├── MediaTypeError       a body in a format that is not read here
-    └── NotAcceptableError   an answer in a format that is not written here
+    ├── NotAcceptableError   an answer in a format that is not written here
+    ├── SlowBodyError        a body that does not arrive in time
+    ├── NoKeyError           no API key, or one that is not known
+    ├── ScopeError           an API key that does not allow this
+    └── RateError            more requests or more work than the key's limits allow
 
 Over HTTP each has one status; the table stands in service/api/problems.py.
 """
 
+from typing import Any
+
 
 class LocalMomentsError(Exception):
-    """Base of every error that this software raises on purpose."""
+    """Base of every error that this software raises on purpose.
+
+    `facts` are for programs: they stand beside the sentence in the answer. `retry_after` is the
+    time in seconds after which the same request may succeed, where that is known.
+    """
+
+    def __init__(self, sentence: str, *, retry_after: float | None = None, **facts: Any) -> None:
+        super().__init__(sentence)
+        self.retry_after = retry_after
+        self.facts = facts
 
 
 class ArtefactError(LocalMomentsError):
@@ -36,6 +57,14 @@ class UnusableAnswerError(LocalMomentsError):
     """A model's answer holds NaN or infinity, although its input was sound."""
 
 
+class StoreError(LocalMomentsError):
+    """The chain store does not answer; nothing is known to be lost."""
+
+
+class DrainingError(LocalMomentsError):
+    """The service is about to end; another replica, or the next start, goes on."""
+
+
 class RequestError(LocalMomentsError):
     """Base of what the caller can put right."""
 
@@ -45,11 +74,27 @@ class InputError(RequestError):
 
 
 class TooLargeError(RequestError):
-    """More rows, bytes or numbers than the limits allow."""
+    """More rows, steps, bytes or numbers than the limits allow."""
 
 
 class UnknownModelError(RequestError):
     """No model of that name, or not in that version."""
+
+
+class UnknownChainError(RequestError):
+    """No chain of that id that this caller may know of."""
+
+
+class ExpiredChainError(RequestError):
+    """A chain that was not used for too long, or that was ended; the sentence says when."""
+
+
+class BusyChainError(RequestError):
+    """Another call is moving the chain at this moment."""
+
+
+class StaleChainError(RequestError):
+    """The chain cannot go on from the step that was named, or not as it was made."""
 
 
 class MediaTypeError(RequestError):
@@ -58,3 +103,19 @@ class MediaTypeError(RequestError):
 
 class NotAcceptableError(RequestError):
     """None of the formats that the caller takes is written here."""
+
+
+class SlowBodyError(RequestError):
+    """The body does not arrive in the time that it is given."""
+
+
+class NoKeyError(RequestError):
+    """No API key came with the request, or one that is not known."""
+
+
+class ScopeError(RequestError):
+    """The API key does not allow this."""
+
+
+class RateError(RequestError):
+    """The API key's requests or work are used up for the moment."""
