@@ -14,10 +14,10 @@ from service.core.moments import Estimator, Moments, Spectrum, in_user_units, lo
 from service.core.types import Doubles, Floats
 from service.engine.model import Model
 from service.engine.repository import Repository
+from service.engine.rows import check_range, check_width
 from service.engine.spectra import Spectra, leading_spectra, vectors_at_once, whole_spectra
 from service.engine.worker import Worker
 
-FARTHEST = 1e6  # in the model's units: beyond it float32 tells points apart no more
 CHUNK_VALUES = 2**18  # numbers in the vectors of one graph call
 
 
@@ -102,7 +102,7 @@ class Sampling:
 
     def _admit(self, model: Model, x: Doubles, most: int, numbers: int) -> None:
         """Refuse rows that do not fit the model, or an answer beyond the limits."""
-        _check_shape(model, x)
+        check_width(model, x)
         if len(x) > most:
             raise TooLargeError(f"x has {len(x)} rows, but {most} are the most in one request.")
         if numbers > self._limits.answer_values:
@@ -110,7 +110,7 @@ class Sampling:
                 f"The answer would hold {numbers} numbers, but {self._limits.answer_values} are "
                 "the most in one request: ask for fewer rows, a lower rank or no covariance."
             )
-        _check_range(model, x)
+        check_range(model, x)
 
     def _whole(self, d: int, question: Question) -> bool:
         """A covariance has d² numbers, so that there the whole Jacobian costs no more."""
@@ -125,24 +125,6 @@ class Sampling:
         if self._whole(z.shape[1], question):
             return await whole_spectra(self._worker, model, z, sigma)
         return await leading_spectra(self._worker, model, z, sigma, question.rank)
-
-
-def _check_shape(model: Model, x: Doubles) -> None:
-    wanted, reference = model.manifest.input_dims, model.manifest.reference
-    if not len(x):
-        raise InputError("x has no rows.")
-    if x.shape[1] != wanted:
-        raise InputError(f"x has {x.shape[1]} columns, but {reference} takes {wanted}.")
-
-
-def _check_range(model: Model, x: Doubles) -> None:
-    units, reference = model.manifest.normaliser, model.manifest.reference
-    with np.errstate(over="ignore"):
-        far = np.argwhere(~(np.abs(x - units.shift) <= FARTHEST * units.scale))
-    if len(far):
-        i, j = far[0]
-        raise InputError(f"x[{i}][{j}] is {x[i, j]:g}, which is too far from all that {reference} "
-                         "was made for.")  # fmt: skip
 
 
 def _noise_level(model: Model, sigma: float | None) -> float:

@@ -5,12 +5,13 @@ from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
 from service.api import problems, schemas
 from service.api.encodings import JSON, NPY, read_json, rows_of_json, rows_of_npy
 from service.api.negotiation import body_format
+from service.chains.use_cases import Chains
 from service.core.errors import InputError
 from service.core.types import Doubles
 from service.engine.repository import Catalogue
@@ -33,7 +34,13 @@ def _catalogue(request: Request) -> Catalogue:
     return catalogue
 
 
+def _chains(request: Request) -> Chains:
+    chains: Chains = request.app.state.chains
+    return chains
+
+
 UseCases = Annotated[Sampling, Depends(_sampling)]
+Walkable = Annotated[Chains, Depends(_chains)]
 Served = Annotated[Catalogue, Depends(_catalogue)]
 
 
@@ -70,12 +77,16 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": said[status], "content": content} for status in statuses}
 
 
-def body_of(model: type[schemas.Parameters]) -> dict[str, Any]:
-    """For OpenAPI: the two bodies that a route reads, which FastAPI does not see."""
+def body_of(
+    model: type[BaseModel], *, required: bool = True, binary: bool = True
+) -> dict[str, Any]:
+    """For OpenAPI: the bodies that a route reads by hand, which FastAPI does not see."""
     schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-    binary = {"type": "string", "format": "binary", "description": "rows × columns, real numbers"}
-    content = {JSON: {"schema": schema}, NPY: {"schema": binary}}
-    return {"requestBody": {"required": True, "content": content}}
+    content: dict[str, Any] = {JSON: {"schema": schema}}
+    if binary:
+        rows = {"type": "string", "format": "binary", "description": "rows × columns, real numbers"}
+        content[NPY] = {"schema": rows}
+    return {"requestBody": {"required": required, "content": content}}
 
 
 def answered(content: bytes, kind: str, headers: dict[str, str] | None = None) -> Response:

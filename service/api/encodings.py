@@ -20,6 +20,8 @@ from service.core.types import Doubles
 JSON = "application/json"
 NPY = "application/x-npy"
 NPZ = "application/x-npz"
+NDJSON = "application/x-ndjson"
+SSE = "text/event-stream"
 
 Array = NDArray[np.generic]
 
@@ -142,6 +144,14 @@ def write_npy(array: Array) -> bytes:
     _check_answer({"answer": array})
     stream = io.BytesIO()
     np.lib.format.write_array(stream, array, allow_pickle=False)
+    return stream.getvalue()
+
+
+def npy_header(shape: tuple[int, ...], dtype: str = "<f8") -> bytes:
+    """What stands before the numbers of an array that is written piece by piece."""
+    stream = io.BytesIO()
+    fields = {"shape": shape, "fortran_order": False, "descr": dtype}
+    np.lib.format.write_array_header_1_0(stream, fields)
     return stream.getvalue()
 
 

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter
 
-from service.api.dependencies import Served, problem_responses
+from service.api.dependencies import Served, Walkable, problem_responses
 from service.api.schemas import Health, Ready
 
 router = APIRouter(tags=["operations"])
@@ -14,7 +14,8 @@ async def healthz() -> Health:
 
 
 @router.get("/readyz", summary="Can it serve?", responses=problem_responses(503))
-async def readyz(served: Served) -> Ready:
-    """503 while no model is usable, with the reason."""
+async def readyz(served: Served, chains: Walkable) -> Ready:
+    """503 while no model is usable, the chain store is down or the end is near; it says which."""
     served.require_any()
+    await chains.check_ready()
     return Ready(models=[model.manifest.reference for model in served.newest()])

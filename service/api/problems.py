@@ -20,6 +20,7 @@ from starlette.types import Scope
 from service.core import errors
 
 PROBLEM = "application/problem+json"
+UNEXPECTED = "An unexpected error; the log has it under this request id."
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Kind:
 KINDS: Mapping[type[Exception], Kind] = {
     errors.InputError: Kind(422, "bad-input", "The input does not fit"),
     RequestValidationError: Kind(422, "bad-input", "The input does not fit"),
+    errors.DivergedError: Kind(422, "diverged", "The chain left all bounds"),
     errors.TooLargeError: Kind(413, "too-large", "The request is too large"),
     errors.UnknownModelError: Kind(404, "unknown-model", "There is no such model"),
     errors.MediaTypeError: Kind(415, "media-type", "The body's format is not read here"),
@@ -76,8 +78,7 @@ def problem(error: Exception, scope: Scope) -> Response:
         return _answer(kind_of(error), detail, scope, errors=faults)
     if isinstance(error, errors.LocalMomentsError):
         return _answer(kind_of(error), str(error), scope, _headers(error), **error.facts)
-    detail = "An unexpected error; the log has it under this request id."
-    return _answer(kind_of(error), detail, scope)
+    return _answer(kind_of(error), UNEXPECTED, scope)
 
 
 def _headers(error: errors.LocalMomentsError) -> dict[str, str]:
@@ -110,10 +111,15 @@ def _allowed(scope: Scope) -> dict[str, str]:
     return {"Allow": ", ".join(sorted(methods)).upper()} if methods else {}
 
 
-def _answer(
-    kind: Kind, detail: str, scope: Scope, headers: Mapping[str, str] | None = None, **more: Any
-) -> Response:
-    fields = {
+def told(error: Exception, scope: Scope) -> dict[str, Any]:
+    """The same as fields, for an answer that has begun already."""
+    if isinstance(error, errors.LocalMomentsError):
+        return _fields(kind_of(error), str(error), scope, **error.facts)
+    return _fields(kind_of(error), UNEXPECTED, scope)
+
+
+def _fields(kind: Kind, detail: str, scope: Scope, **more: Any) -> dict[str, Any]:
+    return {
         "type": f"urn:localmoments:problem:{kind.name}",
         "title": kind.title,
         "status": kind.status,
@@ -122,9 +128,14 @@ def _answer(
         "request_id": scope.get("state", {}).get("request_id", ""),
         **more,
     }
+
+
+def _answer(
+    kind: Kind, detail: str, scope: Scope, headers: Mapping[str, str] | None = None, **more: Any
+) -> Response:
     # A body that was refused is not read to its end, so the connection cannot be used again.
     closing = {"connection": "close"} if kind.status in (408, 413) else {}
-    content = orjson.dumps(fields)
+    content = orjson.dumps(_fields(kind, detail, scope, **more))
     return Response(content, kind.status, {**(headers or {}), **closing}, media_type=PROBLEM)
 
 

@@ -9,6 +9,7 @@ LocalMomentsError
 ├── DrainingError            the service is about to end and begins nothing new
 └── RequestError             the caller asked for what cannot be given
     ├── InputError           the numbers or the parameters do not fit
+    ├── DivergedError        a chain left all bounds, mostly because of its scale
     ├── TooLargeError        more than the limits allow
     ├── UnknownModelError    no model of that name, or not in that version
     ├── UnknownChainError    no chain of that id, or another caller's
@@ -71,6 +72,10 @@ class RequestError(LocalMomentsError):
 
 class InputError(RequestError):
     """Numbers or parameters that do not fit; the sentence names them."""
+
+
+class DivergedError(RequestError):
+    """A chain left all bounds; what was committed before still stands."""
 
 
 class TooLargeError(RequestError):

@@ -5,17 +5,27 @@ any step's noise can be drawn at once, in any order, on any machine.
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from service.core.types import Floats
 
 STEP_NOISE = 0  # what a kernel consumes
 FLOOR_NOISE = 1  # the isotropic floor added after a step
 START_NOISE = 2  # where a chain that starts from noise begins
+START_ORDER = 3  # which start points a chain's walkers take
 
 
 def normals(seed: int, step: int, shape: tuple[int, ...], stream: int = STEP_NOISE) -> Floats:
     """Standard normals for one step; row i is the same however many rows are asked for."""
+    return _generator(seed, step, stream).standard_normal(shape, dtype=np.float32)
+
+
+def shuffled(seed: int, count: int) -> NDArray[np.int64]:
+    """0 to count - 1 in an order that the seed chooses."""
+    return _generator(seed, 0, START_ORDER).permutation(count)
+
+
+def _generator(seed: int, step: int, stream: int) -> np.random.Generator:
     counter = np.array([0, 0, step, stream], dtype=np.uint64)
     key = np.array([seed & (2**64 - 1), seed >> 64], dtype=np.uint64)
-    generator = np.random.Generator(np.random.Philox(counter=counter, key=key))
-    return generator.standard_normal(shape, dtype=np.float32)
+    return np.random.Generator(np.random.Philox(counter=counter, key=key))

@@ -7,3 +7,5 @@ from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.float32]
 Doubles: TypeAlias = NDArray[np.float64]
+
+FARTHEST = 1e6  # in the model's units: beyond it float32 tells points apart no more

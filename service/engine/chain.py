@@ -1,17 +1,31 @@
 """One walk of a Markov chain over a kernel's graph; its noise is a function of (seed, step).
 
 Step t takes (state, noise(seed, t), scale[t mod len(scale)]) to (state', mean); an isotropic
-floor, where asked for, then makes the transition's covariance full rank (paper, section 3.2).
+floor, where asked for, then makes the transition's covariance full rank (paper, section 3.2), and
+a clamp puts back the columns that are known, so that the others are sampled given them.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from service.core.errors import DivergedError
 from service.core.noise import FLOOR_NOISE, normals
-from service.core.types import Floats
+from service.core.types import FARTHEST, Floats
 from service.engine.model import Model
+
+
+@dataclass(frozen=True)
+class Clamp:
+    """Columns whose values are known."""
+
+    mask: NDArray[np.bool_]  # (d,)
+    values: Floats  # (W, d), or (1, d) for all walkers
+
+    def applied(self, x: Floats) -> Floats:
+        return np.where(self.mask, self.values, x)
 
 
 @dataclass(frozen=True)
@@ -22,6 +36,7 @@ class Walk:
     seed: int
     scale: Sequence[float]
     floor: float = 0.0
+    clamp: Clamp | None = None
 
 
 @dataclass(frozen=True)
@@ -40,11 +55,19 @@ def default_walk(model: Model, seed: int, kernel: str | None = None) -> Walk:
     return Walk(name, seed, (model.manifest.kernels[name].scale,))
 
 
-def first_state(model: Model, kernel: str, x: Floats) -> Floats:
+def first_state(model: Model, kernel: str, x: Floats, clamp: Clamp | None = None) -> Floats:
     """Input-space points (W, d) as the kernel's state (W, n)."""
+    x = x if clamp is None else clamp.applied(x)
     if model.manifest.kernels[kernel].space == "input":
         return x
     return model.run("encode", x=x, **model.noise_level(len(x)))["hidden"]
+
+
+def points(model: Model, kernel: str, state: Floats) -> Floats:
+    """Where a state (W, n) lies in input space (W, d)."""
+    if model.manifest.kernels[kernel].space == "input":
+        return state
+    return model.run("decode", hidden=state, **model.noise_level(len(state)))["mean"]
 
 
 def advance(model: Model, walk: Walk, state: Floats, step: int) -> Position:
@@ -59,8 +82,22 @@ def advance(model: Model, walk: Walk, state: Floats, step: int) -> Position:
         following = following + walk.floor * normals(
             walk.seed, step, following.shape, stream=FLOOR_NOISE
         )
+    if walk.clamp is not None:
+        mean = walk.clamp.applied(mean)
+        following = first_state(
+            model, walk.kernel, following if kernel.space == "input" else mean, walk.clamp
+        )
+    _check_bounds(step + 1, following, mean)
     noisy = following if kernel.space == "input" else mean
     return Position(step + 1, following, mean, noisy)
+
+
+def _check_bounds(step: int, *arrays: Floats) -> None:
+    """NaN and infinity fail here as well."""
+    if not all((np.abs(array) <= FARTHEST).all() for array in arrays):
+        raise DivergedError(
+            f"The chain left all bounds at step {step}; a smaller scale may keep it.", step=step
+        )
 
 
 def positions(

@@ -17,8 +17,8 @@ from service.settings import Settings
 class Client:
     """Synchronous words for an application that lives on a loop of its own."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.app = create_app(settings)
+    def __init__(self, settings: Settings, store_url: str) -> None:
+        self.app = create_app(settings, store_url)
         self._runner = asyncio.Runner()
         transport = httpx.ASGITransport(app=self.app)
         self._http = httpx.AsyncClient(transport=transport, base_url="http://test")
@@ -59,13 +59,13 @@ Maker = Callable[..., Client]
 
 
 @pytest.fixture(scope="session")
-def make_client(models: Path) -> Iterator[Maker]:
+def make_client(models: Path, valkey_url: str) -> Iterator[Maker]:
     """A client of an application with these settings; closed at the end."""
     made: list[Client] = []
 
-    def make(**settings: Any) -> Client:
+    def make(store_url: str = valkey_url, **settings: Any) -> Client:
         chosen = {"models": models, "threads": 1, "reload_seconds": 0, **settings}
-        made.append(Client(Settings(_env_file=None, **chosen)))
+        made.append(Client(Settings(_env_file=None, **chosen), store_url))
         return made[-1]
 
     yield make

@@ -1,0 +1,181 @@
+"""The shapes of requests and answers about chains."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from service.api.schemas import MODEL, Point, Row, Rows
+
+CHAIN = r"^[0-9a-f]{32}$"
+LARGEST_SEED = 2**63 - 1
+MOST_STEPS = 10**9
+SCALE = "size of the steps; a list is gone through step by step, over and over"
+
+ChainId = Annotated[str, Field(pattern=CHAIN)]
+Scale = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+Emission = Literal["mean", "noisy"]
+
+
+def _numbers(value: object) -> object:
+    """`0.5,1` in a query, where a list stands for a schedule; a number alone is one of one."""
+    parts = value if isinstance(value, list) else [value]
+    return [w for p in parts for w in (p.split(",") if isinstance(p, str) else [p])]
+
+
+class _Sample(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: Annotated[str | None, Field(description=MODEL)] = None
+    chain: Annotated[
+        ChainId | None, Field(description="go on with this chain; left out: a new one")
+    ] = None
+    from_step: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=MOST_STEPS,
+            description="go on from this step of the chain, which may be any since the last call "
+            "began: name the last step that you have, and a lost answer comes again, the same",
+        ),
+    ] = None
+    walkers: Annotated[
+        int | None, Field(ge=1, le=1_000_000, description="chains side by side; 4 if not said")
+    ] = None
+    steps: Annotated[
+        int, Field(ge=1, le=MOST_STEPS, description="steps to walk, after any burn-in")
+    ] = 100
+    thin: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=MOST_STEPS,
+            description="keep every so-many-th step, counted from the end of the burn-in; 10 if "
+            "not said, or all the steps of a first call that has fewer",
+        ),
+    ] = None
+    burn_in: Annotated[
+        int | None,
+        Field(ge=0, le=MOST_STEPS, description="first steps of the chain that keep nothing"),
+    ] = None
+    kernel: Annotated[str | None, Field(description="one of the model's kernels")] = None
+    floor: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            le=1e3,
+            allow_inf_nan=False,
+            description="standard deviation of isotropic noise added to each step, in the "
+            "model's units",
+        ),
+    ] = None
+    seed: Annotated[
+        int | None,
+        Field(ge=0, le=LARGEST_SEED, description="the same seed gives the same samples"),
+    ] = None
+    emit: Annotated[
+        Emission | None,
+        Field(description="give the local mean, or the noisy sample; if not said, as the model"),
+    ] = None
+    stream: Annotated[bool, Field(description="send samples as they are made")] = False
+
+
+class SampleQuery(_Sample):
+    """What fits into a query; with it goes a `.npy` body of start points, or a JSON body."""
+
+    scale: Annotated[
+        list[Scale] | None,
+        BeforeValidator(_numbers, json_schema_input_type=list[Scale]),
+        Field(
+            min_length=1,
+            max_length=1000,
+            description=SCALE,
+        ),
+    ] = None
+    start: Annotated[
+        Literal["data", "noise"] | None,
+        Field(description="begin at the model's start points, or in noise; `data` if not said"),
+    ] = None
+
+
+class FromPoints(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    points: Annotated[list[Point], Field(min_length=1, description="one, or one a walker")]
+
+
+class FromChain(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    chain: Annotated[ChainId, Field(description="begin where this chain stands")]
+
+
+class Clamp(BaseModel):
+    """Columns that are known; the rest is sampled given them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    mask: Annotated[
+        list[bool] | list[Literal[0, 1]],
+        Field(min_length=1, description="true, or 1, where known; one a column"),
+    ]
+    values: Annotated[
+        Point | list[Point],
+        Field(description="a row (or one a walker); only its known columns are looked at"),
+    ]
+
+
+class SampleRequest(_Sample):
+    scale: Annotated[
+        Scale | Annotated[list[Scale], Field(min_length=1, max_length=1000)] | None,
+        Field(description=SCALE),
+    ] = None
+    start: Annotated[
+        Literal["data", "noise"] | FromPoints | FromChain | None,
+        Field(description="where the walkers begin; `data` if not said"),
+    ] = None
+    clamp: Clamp | None = None
+
+
+class _Chain(BaseModel):
+    chain: Annotated[str, Field(description="the chain's id, to go on with")]
+    model: Annotated[str, Field(description="`name@version`")]
+    kernel: str
+    scale: Annotated[float | Row, Field(description="a number, or a schedule")]
+    floor: float
+    seed: int
+    walkers: int
+    burn_in: int
+    thin: int
+    emit: Emission
+
+
+class SampleAnswer(_Chain):
+    from_step: Annotated[int, Field(description="where this call began")]
+    step: Annotated[int, Field(description="where the chain stands now, and is committed")]
+    shape: Annotated[list[int], Field(description="kept × walkers × d")]
+    samples: Annotated[list[Rows], Field(description="every kept step's rows")]
+
+
+class ForkRequest(BaseModel):
+    """What the branch does differently; left out: nothing, so that it walks the same way."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    seed: Annotated[int | None, Field(ge=0, le=LARGEST_SEED)] = None
+    scale: Annotated[
+        Scale | Annotated[list[Scale], Field(min_length=1, max_length=1000)] | None, Field()
+    ] = None
+    floor: Annotated[float | None, Field(ge=0, le=1e3, allow_inf_nan=False)] = None
+    kernel: Annotated[str | None, Field(description="another kernel of the same space")] = None
+    from_step: Annotated[
+        int | None, Field(ge=0, le=MOST_STEPS, description="branch off at this earlier step")
+    ] = None
+
+
+class ChainAnswer(_Chain):
+    step: Annotated[int, Field(description="the last step that is committed")]
+    possible: Annotated[dict[str, int], Field(description="`first` and `last` from_step")]
+    busy: Annotated[bool, Field(description="a call is walking it at this moment")]
+    created: Annotated[str, Field(description="UTC, ISO 8601")]
+    expires: Annotated[str, Field(description="if it is not used before")]
+    x: Annotated[Rows, Field(description="where the walkers stand, in the units of the data")]

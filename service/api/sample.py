@@ -1,0 +1,182 @@
+"""POST /sample: a new chain or one to go on with, whole or as a stream."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response, StreamingResponse
+
+from service.api.auth import Sampler
+from service.api.chain_schemas import SampleAnswer, SampleQuery, SampleRequest
+from service.api.dependencies import Walkable, body_of, off_loop, problem_responses
+from service.api.encodings import JSON, NDJSON, NPY, SSE, npy_header, write_json
+from service.api.negotiation import answer_format
+from service.api.sample_body import Asked, asked_of
+from service.api.streams import StreamedRun, watched
+from service.chains.plan import digest
+from service.chains.run import Run, Sample
+from service.chains.use_cases import Chains
+from service.core.caller import Caller
+from service.core.errors import DrainingError
+
+router = APIRouter(tags=["chains"])
+
+WHOLE, STREAMS = (JSON, NPY), (SSE, NDJSON, NPY)
+AT_ONCE = 2**16  # numbers that are encoded at a time
+NOT_KEPT = {"cache-control": "no-store", "x-accel-buffering": "no"}
+
+Key = Annotated[
+    str | None,
+    Header(
+        alias="idempotency-key",
+        min_length=1,
+        max_length=200,
+        description="a request for a new chain that is sent again with the same key gives the "
+        "same chain and the same samples",
+    ),
+]
+
+
+@router.post(
+    "/sample",
+    summary="Walk a chain and sample",
+    response_class=Response,
+    openapi_extra=body_of(SampleRequest, required=False),
+    responses={
+        200: {
+            "description": "As JSON, or the samples alone as .npy with the chain in X-Chain-Id and "
+            "X-Chain-Step; or as a stream of events, of lines, or of .npy frames",
+            "model": SampleAnswer,
+            "content": {
+                NPY: {"schema": {"type": "string", "format": "binary"}},
+                NDJSON: {"schema": {"type": "string"}},
+                SSE: {"schema": {"type": "string"}},
+            },
+        },
+        **problem_responses(401, 403, 404, 406, 408, 409, 410, 413, 415, 422, 429, 500, 503),
+    },
+)
+async def sample(
+    request: Request,
+    query: Annotated[SampleQuery, Query()],
+    chains: Walkable,
+    caller: Sampler,
+    idempotency_key: Key = None,
+) -> Response:
+    """Samples near the data, from walkers that step by step draw from local moments.
+
+    The answer names the chain; send its id as `chain` to go on where it stands, at any replica.
+    """
+    asked = await asked_of(request, query)
+    kind, streamed = _format(request, asked.stream)
+    asked = replace(asked, stretch=replace(asked.stretch, streamed=streamed))
+    run = await _begun(chains, asked, caller, idempotency_key)
+    if streamed:
+        return StreamedRun(run, kind, described(run), _headers(run) | NOT_KEPT)
+    samples = await _all(run, request)
+    return _whole(run, samples, kind)
+
+
+def _format(request: Request, stream: bool) -> tuple[str, bool]:
+    """A format, and whether it is a stream: by `Accept`, or because the body says so."""
+    if stream and "application/json" in request.headers.get("accept", ""):
+        return SSE, True  # as clients of completion APIs ask for it
+    kind = answer_format(request, STREAMS if stream else (*WHOLE, NDJSON, SSE))
+    return kind, stream or kind in (NDJSON, SSE)
+
+
+async def _begun(chains: Chains, asked: Asked, caller: Caller, key: str | None) -> Run:
+    if asked.chain is not None:
+        return await chains.go_on(asked.chain, asked.making, asked.stretch, caller)
+    named = None if key is None else (key, digest(_plain(asked)))
+    return await chains.open(asked.making, asked.stretch, caller, named)
+
+
+def _plain(asked: Asked) -> Any:
+    """All that makes a request the same; how it is sent back does not."""
+    start, clamp = asked.making.start, asked.making.clamp
+    making = vars(asked.making) | {"start": start and vars(start), "clamp": clamp and vars(clamp)}
+    return [making, vars(asked.stretch) | {"streamed": False}]
+
+
+async def _all(run: Run, request: Request) -> list[Sample]:
+    async with run, watched(run, request.receive):
+        samples = await run.all()
+    if run.halted == "gone":
+        raise ClientDisconnect
+    if not run.finished:
+        raise DrainingError(
+            f"The service is about to end; the chain is kept at step {run.step}.",
+            retry_after=1,
+            chain=run.chain,
+            step=run.step,
+        )
+    return samples
+
+
+def described(run: Run) -> dict[str, Any]:
+    """The answer's fields but for the samples."""
+    plan, d = run.plan, run.model.manifest.input_dims
+    return {
+        "chain": run.chain,
+        **described_plan(plan),
+        "thin": run.course.thin,
+        "emit": run.emit,
+        "from_step": run.course.from_step,
+        "step": run.course.to_step,
+        "shape": [run.course.kept, plan.walkers, d],
+    }
+
+
+def described_plan(plan: Any) -> dict[str, Any]:
+    names = ("model", "kernel", "floor", "seed", "walkers", "burn_in", "thin", "emit")
+    scale = plan.scale[0] if len(plan.scale) == 1 else list(plan.scale)
+    return {**{name: getattr(plan, name) for name in names}, "scale": scale}
+
+
+def _headers(run: Run) -> dict[str, str]:
+    return {
+        "vary": "accept",
+        "x-model": run.plan.model,
+        "x-chain-id": run.chain,
+        "x-chain-step": str(run.course.to_step),
+    }
+
+
+def _whole(run: Run, samples: Sequence[Sample], kind: str) -> Response:
+    """Piece by piece, so that a large answer neither stops the loop nor stands in memory twice."""
+    fields = described(run)
+    pieces = _npy(samples, fields["shape"]) if kind == NPY else _json(samples, fields)
+    return StreamingResponse(pieces, media_type=kind, headers=_headers(run))
+
+
+async def _npy(samples: Sequence[Sample], shape: Sequence[int]) -> AsyncIterator[bytes]:
+    yield npy_header(tuple(shape))
+    for group in _groups(samples):
+        yield await off_loop(_numbers(group), _bytes_of, group)
+
+
+async def _json(samples: Sequence[Sample], fields: Mapping[str, Any]) -> AsyncIterator[bytes]:
+    yield write_json(fields)[:-1] + b',"samples":['
+    for i, group in enumerate(_groups(samples)):
+        yield b"," * (i > 0) + await off_loop(_numbers(group), _json_of, group)
+    yield b"]}"
+
+
+def _groups(samples: Sequence[Sample]) -> list[Sequence[Sample]]:
+    each = max(1, AT_ONCE // max(1, _numbers(samples[:1])))
+    return [samples[i : i + each] for i in range(0, len(samples), each)]
+
+
+def _numbers(samples: Sequence[Sample]) -> int:
+    return sum(sample.z.size for sample in samples)
+
+
+def _bytes_of(samples: Sequence[Sample]) -> bytes:
+    return b"".join([sample.x.astype("<f8", copy=False).tobytes() for sample in samples])
+
+
+def _json_of(samples: Sequence[Sample]) -> bytes:
+    return b",".join([write_json({"x": sample.x})[len(b'{"x":') : -1] for sample in samples])

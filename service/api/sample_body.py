@@ -1,0 +1,109 @@
+"""A request for samples, from a query and a body, as the use cases understand it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from fastapi import Request
+from pydantic import ValidationError
+
+from service.api import problems
+from service.api.chain_schemas import FromChain, SampleQuery, SampleRequest
+from service.api.dependencies import off_loop
+from service.api.encodings import NPY, read_json, rows_of_json, rows_of_npy
+from service.api.negotiation import body_format
+from service.chains.asked import Known, Making, Start, Stretch
+from service.core.errors import InputError
+from service.core.types import Doubles
+
+PLACEHOLDER = [[0.0]]  # for rows that were read already and that pydantic would be slow with
+
+
+@dataclass(frozen=True)
+class Asked:
+    making: Making
+    stretch: Stretch
+    chain: str | None
+    stream: bool
+
+
+async def asked_of(request: Request, query: SampleQuery) -> Asked:
+    """Parameters from the query, and from a JSON body, which wins; a `.npy` body is `points`."""
+    kind, body = body_format(request), await request.body()
+    if kind == NPY:
+        points = await off_loop(len(body), rows_of_npy, body)
+        return _asked(query, Start("points", points), None)
+    return await off_loop(len(body), _of_json, body, query)
+
+
+def _of_json(body: bytes, query: SampleQuery) -> Asked:
+    fields = read_json(body) if body else {}
+    points, values = _rows_of_start(fields), _rows_of_clamp(fields)
+    try:
+        said = SampleRequest.model_validate(fields, strict=True)
+    except ValidationError as error:
+        faults = problems.validation_faults(error.errors())
+        raise InputError(problems.validation_sentence(faults)) from None
+    both = query.model_dump(exclude_unset=True) | {n: getattr(said, n) for n in fields}
+    merged = SampleRequest.model_construct(**both)
+    return _asked(merged, _start(merged, points), _known(merged, values))
+
+
+def _rows_of_start(fields: dict[str, Any]) -> Doubles | None:
+    start = fields.get("start")
+    if not isinstance(start, dict) or "points" not in start:
+        return None
+    rows = _named(start["points"], "start.points")
+    fields["start"] = {**start, "points": PLACEHOLDER}
+    return rows
+
+
+def _rows_of_clamp(fields: dict[str, Any]) -> Doubles | None:
+    clamp = fields.get("clamp")
+    if not isinstance(clamp, dict) or not isinstance(clamp.get("values"), list):
+        return None
+    values = clamp["values"]
+    many = bool(values) and isinstance(values[0], list)
+    rows = _named(values if many else [values], "clamp.values")
+    fields["clamp"] = {**clamp, "values": PLACEHOLDER}
+    return rows
+
+
+def _named(value: object, name: str) -> Doubles:
+    try:
+        return rows_of_json(value)
+    except InputError as error:
+        raise InputError(name + str(error).removeprefix("x")) from None
+
+
+def _start(said: SampleRequest, points: Doubles | None) -> Start | None:
+    if points is not None:
+        if not len(points):
+            raise InputError("start.points has no rows.")
+        return Start("points", points)
+    if isinstance(said.start, FromChain):
+        return Start("chain", chain=said.start.chain)
+    return Start(said.start) if isinstance(said.start, str) else None
+
+
+def _known(said: SampleRequest, values: Doubles | None) -> Known | None:
+    if said.clamp is None or values is None:
+        return None
+    return Known(np.array(said.clamp.mask, bool), values)
+
+
+def _asked(said: SampleQuery | SampleRequest, start: Start | None, known: Known | None) -> Asked:
+    scale: Any = said.scale
+    making = Making(
+        model=said.model,
+        walkers=said.walkers,
+        burn_in=said.burn_in,
+        kernel=said.kernel,
+        scale=[scale] if isinstance(scale, float | int) else scale,
+        floor=said.floor,
+        seed=said.seed,
+        start=start,
+        clamp=known,
+    )
+    stretch = Stretch(said.steps, said.thin, said.emit, said.from_step)
+    return Asked(making, stretch, said.chain, said.stream)

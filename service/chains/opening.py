@@ -1,0 +1,164 @@
+"""From what a caller asks to a plan and a first state, with everything checked on the way."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from service.chains.asked import THIN, WALKERS, Known, Making, Start, Stretch
+from service.chains.plan import Plan, digest, fingerprint
+from service.core.errors import InputError, StaleChainError
+from service.core.types import Doubles, Floats
+from service.engine import starts
+from service.engine.chain import Clamp, first_state
+from service.engine.model import Model
+from service.engine.repository import Repository
+from service.engine.rows import check_range, check_rows
+
+SEED_BITS = 53  # so that every JSON reader keeps it exactly
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A chain about to be, without its state."""
+
+    model: Model
+    plan: Plan
+    points: Doubles | None  # (1 or W, d), in the user's units, where they were given
+
+
+def opened(
+    model: Model, making: Making, stretch: Stretch, points: Doubles | None, request: str = ""
+) -> Opened:
+    """A plan for a new chain; `points` are those of `start`, wherever they came from."""
+    m = model.manifest
+    kernel = _kernel(model, making.kernel)
+    start = making.start or Start()
+    walkers = _walkers(making.walkers, points)
+    plan = Plan(
+        model=m.reference,
+        fingerprint=fingerprint(m),
+        kernel=kernel,
+        scale=tuple(making.scale or (m.kernels[kernel].scale,)),
+        floor=making.floor or 0.0,
+        seed=secrets.randbits(SEED_BITS) if making.seed is None else making.seed,
+        walkers=walkers,
+        burn_in=making.burn_in or 0,
+        thin=stretch.thin or min(THIN, stretch.steps),
+        emit=stretch.emit or m.default_emit,
+        start=described(start),
+        clamp=None if making.clamp is None else clamped(model, making.clamp, walkers),
+        request=request,
+    )
+    return Opened(model, plan, points)
+
+
+def _kernel(model: Model, name: str | None) -> str:
+    m = model.manifest
+    if name is not None and name not in m.kernels:
+        raise InputError(
+            f"{m.reference} has no kernel {name[:50]!r}; it has {', '.join(m.kernels)}."
+        )
+    return name or m.default_kernel
+
+
+def _walkers(asked: int | None, points: Doubles | None) -> int:
+    if points is None:
+        return asked or WALKERS
+    if asked is not None and len(points) not in (1, asked):
+        raise InputError(f"start has {len(points)} points for {asked} walkers; give one, or all.")
+    return asked or len(points)
+
+
+def described(start: Start) -> str:
+    """Short enough to keep, exact enough to know the same start again."""
+    if start.kind == "points":
+        return f"points {digest(start.points)}"
+    return f"chain {start.chain}" if start.kind == "chain" else start.kind
+
+
+def clamped(model: Model, known: Known, walkers: int) -> Clamp:
+    """In the model's units."""
+    d = model.manifest.input_dims
+    if known.mask.shape != (d,):
+        raise InputError(f"clamp.mask has {len(known.mask)} entries, but a row has {d} columns.")
+    if known.values.shape[1] != d:
+        raise InputError(f"clamp.values has {known.values.shape[1]} columns, but a row has {d}.")
+    if len(known.values) not in (1, walkers):
+        raise InputError(f"clamp.values has {len(known.values)} rows for {walkers} walkers; "
+                         "give one, or all.")  # fmt: skip
+    units = model.manifest.normaliser
+    values = np.where(known.mask, known.values, units.shift)
+    check_range(model, values, "clamp.values")
+    return Clamp(known.mask, units.to_model(values))
+
+
+def begun(chain: Opened) -> Floats:
+    """The state at step 0; (W, n). Runs a graph where the kernel walks in hidden space."""
+    plan, model = chain.plan, chain.model
+    if chain.points is not None:
+        x = np.repeat(
+            model.manifest.normaliser.to_model(chain.points), plan.walkers // len(chain.points), 0
+        )
+    elif plan.start == "noise":
+        x = starts.from_noise(model, plan.walkers, plan.seed)
+    else:
+        x = starts.from_data(model, plan.walkers, plan.seed)
+    return first_state(model, plan.kernel, x, plan.clamp)
+
+
+def check_points(model: Model, points: Doubles) -> None:
+    check_rows(model, points, "start.points")
+
+
+def pinned_model(models: Repository, plan: Plan, chain: str) -> Model:
+    """The chain's own version of its model, with the very files that it began with."""
+    versions = models.catalogue.models.get(plan.model.partition("@")[0], {})
+    model = versions.get(plan.model.partition("@")[2])
+    if model is None:
+        raise StaleChainError(f"Chain {chain} belongs to {plan.model}, which is no longer served.")
+    if fingerprint(model.manifest) != plan.fingerprint:
+        raise StaleChainError(f"Chain {chain} was made with other files of {plan.model}.")
+    return model
+
+
+def check_same(plan: Plan, model: Model, making: Making, chain: str) -> None:
+    """What a call says again about a chain must be what the chain is."""
+    said = _said(plan, model, making)
+    different = [name for name, (asked, is_) in said.items() if not _equal(asked, is_)]
+    if different:
+        raise InputError(
+            f"{' and '.join(different)} of chain {chain} cannot be changed; fork it, or start a "
+            "new chain from it."
+        )
+
+
+def _said(plan: Plan, model: Model, making: Making) -> dict[str, tuple[Any, Any]]:
+    names = ("walkers", "burn_in", "kernel", "floor", "seed")
+    pairs = {name: (getattr(making, name), getattr(plan, name)) for name in names}
+    pairs["scale"] = making.scale and tuple(making.scale), plan.scale
+    pairs["start"] = making.start and described(making.start), plan.start
+    pairs["model"] = making.model, _as_asked(plan.model, making.model)
+    pairs["clamp"] = _clamp_pair(plan, model, making.clamp)
+    return {name: pair for name, pair in pairs.items() if pair[0] is not None}
+
+
+def _as_asked(reference: str, asked: str | None) -> str:
+    """`name` is as good as `name@version` here: the chain knows its version."""
+    return reference if asked is None or "@" in asked else reference.partition("@")[0]
+
+
+def _clamp_pair(plan: Plan, model: Model, known: Known | None) -> tuple[Any, Any]:
+    if known is None:
+        return None, None
+    return _flat(clamped(model, known, plan.walkers)), plan.clamp and _flat(plan.clamp)
+
+
+def _flat(clamp: Clamp) -> tuple[Sequence[bool], Sequence[list[float]]]:
+    return clamp.mask.tolist(), clamp.values.tolist()
+
+
+def _equal(asked: Any, is_: Any) -> bool:
+    return bool(asked == is_)

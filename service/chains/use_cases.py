@@ -1,0 +1,308 @@
+"""Open, go on, look at, fork and end a chain: what the routes call."""
+
+import hashlib
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from service.chains.asked import Making, Stretch
+from service.chains.opening import (
+    begun,
+    check_points,
+    check_same,
+    opened,
+    pinned_model,
+)
+from service.chains.plan import Plan, dumps, loads
+from service.chains.run import Course, Means, Run, Tally
+from service.core.caller import Caller
+from service.core.errors import (
+    BusyChainError,
+    DrainingError,
+    InputError,
+    StaleChainError,
+    TooLargeError,
+    UnknownChainError,
+)
+from service.core.types import Doubles
+from service.engine.chain import points as points_of
+from service.engine.chain import positions
+from service.engine.model import Model
+from service.engine.repository import Repository
+from service.engine.worker import Worker
+from service.store.chains import ChainStore, Lease, Record, Snapshot
+
+ID = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True)
+class ChainLimits:
+    """The most that one call may ask for."""
+
+    walkers: int
+    row_steps: int
+    values: int  # numbers in an answer that is not streamed
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a chain stands."""
+
+    record: Record
+    plan: Plan
+    x: Doubles  # (W, d), in the units of the data
+
+
+@dataclass(frozen=True)
+class Change:
+    """How a fork differs from its origin; None: not at all."""
+
+    seed: int | None = None
+    scale: Sequence[float] | None = None
+    floor: float | None = None
+    kernel: str | None = None
+    from_step: int | None = None
+
+
+class Chains:
+    """The use cases over models and a store."""
+
+    def __init__(
+        self, models: Repository, worker: Worker, store: ChainStore, limits: ChainLimits
+    ) -> None:
+        self.tally = Tally()
+        self.store = store
+        self.draining = False
+        self._models, self._worker, self._limits = models, worker, limits
+        self._means = Means(store, worker, self.tally)
+        self._running: set[Run] = set()
+
+    async def open(
+        self, making: Making, stretch: Stretch, caller: Caller, key: tuple[str, str] | None = None
+    ) -> Run:
+        """A new chain, and a call on it; `key` names and fingerprints a request sent again."""
+        self._admit_new()
+        if stretch.from_step:
+            raise InputError("from_step belongs to a chain that exists; name it in chain.")
+        model = self._models.find(making.model)
+        points = await self._start_points(model, making, caller)
+        chain = opened(model, making, stretch, points, key[1] if key else "")
+        course = self._course(chain.plan, stretch, 0)
+        self._admit(chain.plan, model, course, stretch, 0, caller)
+        name = _name(caller, key)
+        state = await self._worker.call(begun, chain)
+        lease = await self.store.create(name, caller.name, dumps(chain.plan), state.tobytes())
+        if lease is None:
+            return await self._again(name, stretch, caller, key)
+        self.tally.opened += 1
+        origin = Snapshot(0, state.tobytes())
+        record = Record(name, caller.name, b"", origin, origin, 0, 0, 0)
+        return self._run(model, chain.plan, record, lease, course, stretch)
+
+    async def go_on(
+        self, chain: str, making: Making, stretch: Stretch, caller: Caller
+    ) -> Run:  # fmt: skip
+        """A call on a chain that exists."""
+        self._admit_new()
+        record, lease = await self._acquired(chain, caller)
+        try:
+            plan, model = self._understood(record)
+            check_same(plan, model, making, chain)
+            from_step = _from_step(record, stretch.from_step)
+            course = self._course(plan, stretch, from_step)
+            nearest = max(s.step for s in (record.base, record.head) if s.step <= from_step)
+            self._admit(plan, model, course, stretch, nearest, caller)
+        except BaseException:
+            await self.store.release(lease)
+            raise
+        return self._run(model, plan, record, lease, course, stretch)
+
+    async def look(self, chain: str, caller: Caller) -> Standing:
+        record = await self.store.read(_checked(chain), _owner(caller))
+        plan, model = self._understood(record)
+        return Standing(record, plan, await self._x(plan, model, record.head))
+
+    async def fork(self, chain: str, change: Change, caller: Caller) -> Standing:
+        """A new chain that stands where this one does (or did), and walks on by itself."""
+        self._admit_new()
+        record = await self.store.read(_checked(chain), _owner(caller))
+        plan, model = self._understood(record)
+        branch = _changed(plan, model, change)
+        at = await self._snapshot(plan, model, record, change.from_step, caller)
+        name = secrets.token_hex(16)
+        lease = await self.store.create(name, caller.name, dumps(branch), at.state, step=at.step)
+        if lease is not None:
+            await self.store.release(lease)
+        self.tally.opened += 1
+        return await self.look(name, caller)
+
+    async def end(self, chain: str, caller: Caller) -> None:
+        await self.store.delete(_checked(chain), _owner(caller))
+
+    async def check_ready(self) -> None:
+        """Raise where a call would fail whatever it asked for."""
+        self._admit_new()
+        await self.store.ping()
+
+    def drain(self, *, whole: bool) -> None:
+        """Nothing new begins; streams stop at their next step, and with `whole` the rest too."""
+        self.draining = True
+        for run in self._running:
+            if run.streamed or whole:
+                run.halt("draining")
+
+    @property
+    def running(self) -> int:
+        """Calls that walk at this moment."""
+        return len(self._running)
+
+    def _admit_new(self) -> None:
+        if self.draining:
+            raise DrainingError("The service is about to end; ask another, or again.",
+                                retry_after=1)  # fmt: skip
+
+    async def _acquired(self, chain: str, caller: Caller) -> tuple[Record, Lease]:
+        try:
+            return await self.store.acquire(_checked(chain), _owner(caller))
+        except BusyChainError:
+            self.tally.conflicts += 1
+            raise
+
+    async def _again(
+        self, chain: str, stretch: Stretch, caller: Caller, key: tuple[str, str] | None
+    ) -> Run:
+        """The same request a second time: the same samples, from the chain's first step."""
+        record = await self.store.read(chain, _owner(caller))
+        if key is None or loads(record.plan).request != key[1]:
+            raise InputError("This Idempotency-Key was used for another request.")
+        return await self.go_on(chain, Making(), replace(stretch, from_step=0), caller)
+
+    async def _start_points(
+        self, model: Model, making: Making, caller: Caller
+    ) -> Doubles | None:  # fmt: skip
+        start = making.start
+        if start is None or start.kind in ("data", "noise"):
+            return None
+        points = start.points
+        if start.kind == "chain":
+            points = (await self.look(start.chain, caller)).x
+        assert points is not None
+        check_points(model, points)
+        return points
+
+    def _course(self, plan: Plan, stretch: Stretch, from_step: int) -> Course:
+        to_step = max(from_step, plan.burn_in) + stretch.steps
+        return Course(from_step, to_step, plan.burn_in, stretch.thin or plan.thin)
+
+    def _admit(
+        self, plan: Plan, model: Model, course: Course, stretch: Stretch, nearest: int,
+        caller: Caller,
+    ) -> None:  # fmt: skip
+        """Within the limits, and paid for, before anything is computed or stored."""
+        limits, walkers = self._limits, plan.walkers
+        if walkers > limits.walkers:
+            raise TooLargeError(f"{walkers} walkers are more than the {limits.walkers} allowed.")
+        row_steps = walkers * (course.to_step - course.from_step)
+        if row_steps > limits.row_steps:
+            raise TooLargeError(
+                f"{walkers} walkers and {course.to_step - course.from_step} steps make "
+                f"{row_steps} row-steps, but {limits.row_steps} are the most in one call: ask "
+                "for fewer, and go on with the chain."
+            )
+        values = course.kept * walkers * model.manifest.input_dims
+        if values > limits.values and not stretch.streamed:
+            raise TooLargeError(
+                f"The answer would hold {values} numbers, but {limits.values} are the most that "
+                "is not streamed: stream it, or ask for fewer steps or a larger thin."
+            )
+        caller.charge(walkers * (course.to_step - nearest))
+
+    def _run(
+        self, model: Model, plan: Plan, record: Record, lease: Lease, course: Course,
+        stretch: Stretch,
+    ) -> Run:  # fmt: skip
+        return Run(self._means, model, plan, record, lease, course, stretch, self._running)
+
+    def _understood(self, record: Record) -> tuple[Plan, Model]:
+        try:
+            plan = loads(record.plan)
+        except (ValueError, TypeError, KeyError) as error:
+            raise StaleChainError(f"Chain {record.id} cannot be read: {error}.") from None
+        return plan, pinned_model(self._models, plan, record.id)
+
+    async def _x(self, plan: Plan, model: Model, at: Snapshot) -> Doubles:
+        state = np.frombuffer(at.state, np.float32).reshape(plan.walkers, -1)
+        z = await self._worker.call(points_of, model, plan.kernel, state)
+        return model.manifest.normaliser.to_user(z)
+
+    async def _snapshot(
+        self, plan: Plan, model: Model, record: Record, step: int | None, caller: Caller
+    ) -> Snapshot:
+        """The state at a step that can still be returned to."""
+        step = _from_step(record, step)
+        at = record.head if step >= record.head.step else record.base
+        caller.charge(plan.walkers * (step - at.step))
+        state = np.frombuffer(at.state, np.float32).reshape(plan.walkers, -1)
+        for before in range(at.step, step):
+            [position] = await self._worker.call(_one_step, model, plan, state, before)
+            state = position.state
+        return Snapshot(step, state.tobytes())
+
+
+def _one_step(model: Model, plan: Plan, state: Any, step: int) -> list[Any]:
+    return list(positions(model, plan.walk, state, 1, first=step))
+
+
+def _checked(chain: str) -> str:
+    """What is no id never reaches the store."""
+    if not ID.fullmatch(chain):
+        raise UnknownChainError(f"There is no chain {chain[:50]!r}.")
+    return chain
+
+
+def _owner(caller: Caller) -> str | None:
+    return None if caller.sees_all else caller.name
+
+
+def _name(caller: Caller, key: tuple[str, str] | None) -> str:
+    if key is None:
+        return secrets.token_hex(16)
+    return hashlib.sha256(f"{caller.name}\0{key[0]}".encode()).hexdigest()[:32]
+
+
+def _from_step(record: Record, asked: int | None) -> int:
+    first, last = record.base.step, record.head.step
+    step = last if asked is None else asked
+    if not first <= step <= last:
+        raise StaleChainError(
+            f"Chain {record.id} cannot go on from step {step}: {first} to {last} are possible.",
+            possible={"first": first, "last": last},
+        )
+    return step
+
+
+def _changed(plan: Plan, model: Model, change: Change) -> Plan:
+    kernels = model.manifest.kernels
+    kernel = change.kernel or plan.kernel
+    if kernel not in kernels:
+        raise InputError(
+            f"{plan.model} has no kernel {kernel[:50]!r}; it has {', '.join(kernels)}."
+        )
+    if kernels[kernel].space != kernels[plan.kernel].space:
+        raise InputError(
+            f"{kernel} walks in {kernels[kernel].space} space and {plan.kernel} does not; start a "
+            'new chain from this one instead: "start": {"chain": ...}.'
+        )
+    own = plan.scale if kernel == plan.kernel else (kernels[kernel].scale,)
+    return replace(
+        plan,
+        kernel=kernel,
+        scale=tuple(change.scale) if change.scale else own,
+        floor=plan.floor if change.floor is None else change.floor,
+        seed=plan.seed if change.seed is None else change.seed,
+        request="",
+    )
