@@ -3,7 +3,9 @@
     asymptotic   mean r                        covariance α A
     inverted     mean x + (I - A)⁻¹ (r - x)    covariance α (I - A)⁻¹ A
 
-A = (J + Jᵀ)/2 with eigenvalues clipped to [0, 1). The inverted mean is the paper's
+A = (J + Jᵀ)/2 without its negative eigenvalues. Between two clusters one may exceed 1, and the
+posterior is then wider than the noise; the inverse has no meaning there, so `inverted` clips them
+below 1. The inverted mean is the paper's
 (I - J)⁻¹ (r - J x) rewritten as x plus a correction, with A in J's place, so that one
 eigen-decomposition serves both estimators and a J that is not quite contractive stays finite.
 
@@ -27,12 +29,12 @@ Products = Callable[[Doubles], Doubles]  # (k, d) rows v -> rows A v
 
 BLOCKS, EXTRA = 4, 8  # how far a Krylov space grows, and rows beyond the rank in each block
 FULL_JACOBIAN_DIMS = 128  # up to this width all of A costs no more than its leading part
-LARGEST = 1.0 - 1e-4  # eigenvalues are clipped below 1, where (I - A)⁻¹ has its pole
+LARGEST = 1.0 - 1e-4  # of an eigenvalue in (I - A)⁻¹, which has its pole at 1
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Leading eigenpairs of A, largest first, clipped to [0, 1)."""
+    """Leading eigenpairs of A, largest first, none negative."""
 
     eigenvalues: Doubles  # (k,)
     vectors: Doubles  # (k, d), orthonormal rows
@@ -59,7 +61,7 @@ def full_spectrum(J: NDArray[np.floating]) -> Spectrum:
     """Every eigenpair of A = (J + Jᵀ)/2, for J of shape (d, d)."""
     A = (np.asarray(J, np.float64) + np.asarray(J, np.float64).T) / 2
     values, vectors = np.linalg.eigh(A)  # ascending
-    return Spectrum(np.clip(values[::-1], 0.0, LARGEST), vectors[:, ::-1].T.copy())
+    return Spectrum(np.maximum(values[::-1], 0.0), vectors[:, ::-1].T.copy())
 
 
 def leading_spectrum(
@@ -112,7 +114,7 @@ class Krylov:
         """Rayleigh-Ritz: the eigenpairs of A restricted to the space."""
         T = self.basis @ self.images.T
         values, ritz = np.linalg.eigh((T + T.T) / 2)  # ascending
-        return Spectrum(np.clip(values[::-1], 0.0, LARGEST), ritz[:, ::-1].T @ self.basis)
+        return Spectrum(np.maximum(values[::-1], 0.0), ritz[:, ::-1].T @ self.basis)
 
 
 def _orthonormal_rows(block: Doubles, basis: Doubles) -> Doubles:
@@ -149,6 +151,7 @@ def local_moments(
     score = (r64 - x64) / alpha
     if estimator == "asymptotic":
         return Moments(r64, alpha * λ, U, score)
+    λ = np.minimum(λ, LARGEST)
     gain = λ / (1.0 - λ)
     mean = r64 + (gain * (U @ (r64 - x64))) @ U  # x + (I - A)⁻¹ (r - x)
     return Moments(mean, alpha * gain, U, score)

@@ -1,251 +1,248 @@
-"""The trainer as a person meets it: commands typed in a folder, in processes that can be killed."""
+"""The service as a person meets it: `python -m service` in a process, asked over HTTP.
 
-import contextlib
+Its model is a Gaussian's optimal auto-encoder, so that every moment is known in closed form:
+N(m, C) in the model's units, α = σ², A = C (C + α)⁻¹, r(z) = m + A (z - m).
+The trainer's commands have a folder and a conftest of their own.
+"""
+
+import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import httpx
 import numpy as np
 import pytest
-from safetensors import safe_open
+import torch
+from safetensors.torch import save_file
 
-from service.core import manifest as manifests
-from service.core.manifest import START_POINTS, Manifest
-from trainer import checkpoint
-from trainer.__main__ import main, parser
-from trainer.commands import recipe_of
-from trainer.fit import fit
+from service.core.manifest import MANIFEST, START_POINTS, WEIGHTS, Graph, Kernel
+from service.core.normaliser import Normaliser
+from trainer.autoencoder import AutoEncoder
+from trainer.config import make_recipe
+from trainer.export import Chains, describe, finish
+from trainer.graphs import kernel_graph, make_kernels, model_graphs
+from trainer.onnx_files import write_graph
 from trainer.prepare import prepare
-from trainer.run import Run, new_run
 
-TINY = ("training.epochs=4", "training.batch=64", "model.hidden=[16]", "sampling.start_points=9")
-
-
-@dataclass
-class Shell:
-    """`python -m trainer ...` in a folder; whatever still runs at the end is killed."""
-
-    running: list[subprocess.Popen[str]] = field(default_factory=list)
-
-    def start(self, folder: Path, *words: object, stderr: int = subprocess.PIPE):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "trainer", *map(str, words)],
-            cwd=folder, text=True, stdout=subprocess.PIPE, stderr=stderr,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},  # processes beside each other wait less
-        )  # fmt: skip
-        self.running.append(process)
-        return process
-
-    def run(self, folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
-        process = self.start(folder, *words)
-        out, err = process.communicate(timeout=240)
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-    def kill(self, process: subprocess.Popen[str], number: int = signal.SIGKILL) -> str:
-        """The signal, and what the process said by its end."""
-        process.send_signal(number)
-        return process.communicate(timeout=60)[1]
-
-
-@pytest.fixture(scope="session")
-def shell() -> Iterator[Shell]:
-    shell = Shell()
-    yield shell
-    for process in shell.running:
-        process.kill()
-        process.communicate()
-
-
-def settings(*pairs: str) -> list[str]:
-    return [word for pair in pairs for word in ("--set", pair)]
-
-
-@pytest.fixture(scope="session")
-def tiny() -> list[str]:
-    """Settings that train in a moment."""
-    return settings(*TINY)
-
-
-@pytest.fixture(scope="session")
-def setting() -> Callable[..., list[str]]:
-    return settings
-
-
-def wait_until(condition: Callable[[], object], process=None, seconds: float = 240) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        assert process is None or process.poll() is None, process.communicate()
-        time.sleep(0.005)
-
-
-@pytest.fixture(scope="session")
-def until() -> Callable[..., None]:
-    return wait_until
-
-
-def write_table(path: Path, rows: int = 600, seed: int = 0) -> Path:
-    x = np.random.default_rng(seed).normal(size=(rows, 3)) * [1, 2, 30] + [0, 5, -500]
-    np.savetxt(path, x, delimiter=",", header="height,width,depth", comments="", fmt="%.9g")
-    return path
-
-
-@pytest.fixture(scope="session")
-def table() -> Callable[..., Path]:
-    return write_table
+D, SIGMA = 4, 0.6
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """A folder in which `fit table.csv` ran to its end, never disturbed."""
+class Truth:
+    """What the model must say, in the user's units."""
 
-    folder: Path
-    stderr: str
-
-    @property
-    def artefact(self) -> Path:
-        return self.folder / "models/table/1"
+    m: Any  # (d,), in the model's units, as C
+    C: Any  # (d, d)
+    units: Normaliser
+    sigma: float = SIGMA
 
     @property
-    def run(self) -> Path:
-        return self.folder / "runs/table/1"
+    def A(self) -> Any:
+        return self.C @ np.linalg.inv(self.C + SIGMA**2 * np.eye(D))
+
+    def r(self, x: Any) -> Any:
+        z = (x - self.units.shift) / self.units.scale
+        return self.units.to_user(self.m + (z - self.m) @ self.A)
+
+    def score(self, x: Any) -> Any:
+        z = (x - self.units.shift) / self.units.scale
+        return -np.linalg.solve(self.C + SIGMA**2 * np.eye(D), z - self.m) / self.units.scale
+
+
+Weights = Callable[[Normaliser], dict[str, Any]]  # by their names in the auto-encoder
 
 
 @pytest.fixture(scope="session")
-def fitted(shell: Shell, tiny: list[str], tmp_path_factory: pytest.TempPathFactory) -> Fitted:
-    folder = tmp_path_factory.mktemp("fitted")
-    write_table(folder / "table.csv")
-    done = shell.run(folder, "fit", "table.csv", *tiny)
-    assert done.returncode == 0, done.stderr
-    return Fitted(folder, done.stderr)
+def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Path, Normaliser]]:
+    """An artefact of D columns with given weights and the graphs that are asked for here."""
 
+    def build(name: str, model: dict[str, Any], criterion: dict[str, Any], weights: Weights):
+        folder = tmp_path_factory.mktemp(name)
+        x = np.random.default_rng(3).standard_normal((200, D)) * [1, 20, 0.3, 5] + [0, 9, 1, 2]
+        np.save(folder.parent / "g.npy", x)
+        data = {"source": str(folder.parent / "g.npy")}
+        recipe = make_recipe({"name": name, "data": data, "model": model, "criterion": criterion})
+        prepared = prepare(recipe)
+        given = weights(prepared.normaliser)
+        ae = AutoEncoder(prepared.architecture).eval()
+        ae.load_state_dict({k: torch.tensor(w, dtype=torch.float32) for k, w in given.items()})
+        gibbs = make_kernels(ae, SIGMA)["gibbs"]
+        starts = torch.zeros(3, D)
+        save_file({**ae.state_dict(), START_POINTS: starts}, folder / WEIGHTS)
+        specs = {name: model_graphs(ae)[name] for name in ("reconstruct", "moments")}
+        graphs = {
+            name: Graph(write_graph(name, spec, folder).name, spec.inputs, spec.outputs)
+            for name, spec in {**specs, "gibbs": kernel_graph(gibbs)}.items()
+        }
+        chains = Chains({"gibbs": gibbs}, {"gibbs": 1.0}, "gibbs", starts, SIGMA, "noisy")
+        (folder / "card.md").write_text(f"# {name}\n")
+        manifest = finish(folder, describe(recipe, prepared, ae, chains, "1", graphs))
+        assert manifest.kernels == {"gibbs": Kernel("gibbs", "input", gibbs.noise, 1.0)}
+        return folder, prepared.normaliser
 
-def read_checkpoint(run: Path):
-    """(state, {group/name: bytes}) of a run's folder."""
-    state, groups = checkpoint.load(run / "checkpoint.safetensors")
-    return state, {f"{g}/{k}": v.numpy().tobytes() for g, w in groups.items() for k, v in w.items()}
-
-
-@pytest.fixture(scope="session")
-def saved() -> Callable[..., object]:
-    return read_checkpoint
-
-
-def go_on(run: Path) -> None:
-    """Train to the end in this process, without the export that would follow."""
-    recipe = Run(run).recipe()
-    fit(recipe, prepare(recipe), Run(run))
-
-
-@pytest.fixture(scope="session")
-def resume() -> Callable[[Path], None]:
-    return go_on
-
-
-@pytest.fixture(scope="session")
-def train() -> Callable[..., Path]:
-    """`fit` in this process and without an export; the run's folder."""
-
-    def begin(folder: Path, *words: str) -> Path:
-        with contextlib.chdir(folder):
-            run = new_run(folder / "runs", recipe_of(parser().parse_args(["fit", *words]))).folder
-            go_on(run)
-        return run
-
-    return begin
-
-
-def is_finished(run: Path) -> bool:
-    try:
-        with safe_open(run / "checkpoint.safetensors", framework="np") as file:
-            return '"finished": true' in file.metadata()["state"]
-    except FileNotFoundError:
-        return False
+    return build
 
 
 @pytest.fixture(scope="session")
-def finished() -> Callable[[Path], bool]:
-    return is_finished
+def made(build: Callable[..., tuple[Path, Normaliser]]) -> tuple[Path, Truth]:
+    """The Gaussian's artefact, and the truth about it."""
+    rng = np.random.default_rng(4)
+    Q, c = np.linalg.qr(rng.standard_normal((D, D)))[0], np.array([2.0, 0.7, 0.2, 0.03])
+    m, C = rng.standard_normal(D), (Q * c) @ Q.T
+    model = {"hidden": [D], "unit": "linear", "decoder": "linear", "tied": True}
+    criterion = {"kind": "rcae", "alpha": SIGMA**2}
+    folder, units = build("gaussian", model, criterion, lambda units: optimal(Truth(m, C, units)))
+    return folder, Truth(m, C, units)
+
+
+def optimal(truth: Truth) -> dict[str, Any]:
+    """W with Wᵀ W = A, so that tied weights give r(z) = m + A (z - m)."""
+    a, Q = np.linalg.eigh(truth.A)
+    return {
+        "encoder.0.weight": np.sqrt(a)[:, None] * Q.T,
+        "encoder.0.bias": np.zeros(D),
+        "decoder.0.bias": truth.m - truth.A @ truth.m,
+    }
 
 
 @pytest.fixture(scope="session")
-def verified() -> Callable[[Path], Manifest]:
-    """The manifest of a whole artefact; raises where anything is missing or altered."""
-
-    def read(folder: Path) -> Manifest:
-        manifest = manifests.read(folder)
-        manifests.verify(folder, manifest)
-        return manifest
-
-    return read
+def truth(made: tuple[Path, Truth]) -> Truth:
+    return made[1]
 
 
 @pytest.fixture(scope="session")
-def weights() -> Callable[[Path], dict[str, bytes]]:
-    """An artefact's weights, without the start points."""
+def put(made: tuple[Path, Truth]) -> Callable[..., Path]:
+    """The artefact as a version of a model, there all at once."""
 
-    def read(folder: Path) -> dict[str, bytes]:
-        with safe_open(folder / "weights.safetensors", framework="np") as file:
-            names = [name for name in file.keys() if name != START_POINTS]  # noqa: SIM118
-            return {name: file.get_tensor(name).tobytes() for name in names}
+    def put(models: Path, version: int, name: str = "gaussian") -> Path:
+        temporary = models / ".new"
+        shutil.copytree(made[0], temporary)
+        body = json.loads((temporary / MANIFEST).read_text())
+        own = json.dumps(body | {"name": name, "version": str(version)})
+        (temporary / MANIFEST).write_text(own)
+        (models / name).mkdir(exist_ok=True)
+        return temporary.rename(models / name / str(version))
 
-    return read
+    return put
+
+
+class Service:
+    """A process of its own on a free port, with a store of its own unless one is given."""
+
+    def __init__(self, models: Path, **settings: object) -> None:
+        self._own = Path(tempfile.mkdtemp(prefix="lm-"))  # short: sockets' names must be
+        defaults = {"port": 0, "threads": 1, "reload_seconds": 0.2, "store_folder": self._own / "s"}
+        environment = {
+            f"LOCALMOMENTS_{k.upper()}": str(v)
+            for k, v in {"models": models, **defaults, **settings}.items()
+        }
+        self._log = self._own / "log"
+        with self._log.open("w") as log:  # a pipe that nobody reads would fill up
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "service"],
+                cwd=models, env={**os.environ, **environment}, text=True,
+                stdout=subprocess.PIPE, stderr=log,
+            )  # fmt: skip
+        assert self.process.stdout
+        self.announcement = self.process.stdout.readline()
+        found = re.search(r"http://\S+?:\d+", self.announcement)
+        self.http = httpx.Client(base_url=found[0] if found else "http://none", timeout=30)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """For those who speak TCP."""
+        return self.http.base_url.host, self.http.base_url.port or 0
+
+    def log(self) -> list[dict[str, Any]]:
+        """What stands in the log so far; every line is JSON."""
+        return [json.loads(line) for line in self._log.read_text().splitlines()]
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """The exit code, and what stands in the log."""
+        self.process.send_signal(number)
+        return self.process.wait(timeout=30), self._log.read_text()
+
+    def close(self) -> None:
+        self.http.close()
+        if self.process.poll() is None:
+            self.process.terminate()  # so that it ends its embedded store
+            try:
+                self.process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self.process.communicate()
+        shutil.rmtree(self._own, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def start() -> Iterator[Callable[..., Service]]:
+    running: list[Service] = []
+
+    def begin(models: Path, **settings: object) -> Service:
+        running.append(Service(models, **settings))
+        return running[-1]
+
+    yield begin
+    for service in running:
+        service.close()
+
+
+@pytest.fixture(scope="session")
+def models(put: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    put(folder, 1)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def service(start: Callable[..., Service], models: Path) -> Service:
+    return start(models, max_body_bytes=100_000)
+
+
+@pytest.fixture(scope="session")
+def http(service: Service) -> httpx.Client:
+    return service.http
 
 
 @pytest.fixture
-def typed(tmp_path, monkeypatch, capfd) -> Callable[..., tuple[int, str, str]]:
-    """A command in this process, in tmp_path: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
+def x(truth: Truth) -> Any:
+    """Points around the data, in the user's units."""
+    z = np.random.default_rng(5).standard_normal((9, D))
+    return truth.units.to_user(z).round(3)
 
-    def run(*words: object) -> tuple[int, str, str]:
-        capfd.readouterr()
-        code = main([str(word) for word in words])
-        return (code, *capfd.readouterr())
+
+@pytest.fixture(scope="session")
+def wait_for() -> Callable[..., None]:
+    def wait(condition: Callable[[], object], seconds: float = 20) -> None:
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, "waited in vain"
+            time.sleep(0.02)
+
+    return wait
+
+
+@pytest.fixture(scope="session")
+def refused_start() -> Callable[..., str]:
+    """What a start says that must end with exit code 2 and one sentence."""
+
+    def run(folder: Path, *arguments: str, **environment: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "service", *arguments], cwd=folder,
+            env={**os.environ, **environment}, capture_output=True, text=True, timeout=30,
+        )  # fmt: skip
+        assert done.returncode == 2 and done.stdout == ""
+        [line] = done.stderr.splitlines()
+        return line
 
     return run
-
-
-@pytest.fixture
-def refused(typed) -> Callable[..., str]:
-    """What a command says that must end with exit code 2, one sentence and no litter."""
-
-    def run(*words: object, folder: Path | None = None) -> str:
-        code, _, err = typed(*words)
-        lines = [line for line in err.splitlines() if line.startswith("error: ")]
-        assert (code, len(lines)) == (2, 1), err
-        assert err.splitlines()[-1] == lines[0] and lines[0][-1] in ".?", err
-        assert litter(folder or Path.cwd()) == []
-        return lines[0]
-
-    return run
-
-
-def litter(folder: Path) -> list[Path]:
-    """Half-written files, and anything that looks like a model's version."""
-    hidden = [p for p in folder.rglob(".*") if p.name != ".lock"]
-    return hidden + list((folder / "models").rglob("*"))
-
-
-@pytest.fixture
-def disk(tmp_path) -> Iterator[Callable[..., Path]]:
-    """A small file system of its own: `disk("64k")`, and `disk("remount,ro")` closes it."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = False
-
-    def mount(options: str) -> Path:
-        nonlocal mounted
-        words = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
-        if os.geteuid() != 0 or subprocess.run(words, capture_output=True).returncode:
-            pytest.skip("only root may mount a small file system to fill")
-        mounted = True
-        return place
-
-    yield mount
-    if mounted:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)

@@ -16,9 +16,13 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """host:port of `python -m service` on the models that lie in the repository."""
-    environment = os.environ | {"LOCALMOMENTS_PORT": "0", "LOCALMOMENTS_LOG_LEVEL": "error"}
+    environment = os.environ | {
+        "LOCALMOMENTS_PORT": "0",
+        "LOCALMOMENTS_LOG_LEVEL": "error",
+        "LOCALMOMENTS_STORE_FOLDER": str(tmp_path_factory.mktemp("store")),
+    }
     command = [sys.executable, "-m", "service"]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
@@ -35,19 +39,20 @@ def curls() -> list[str]:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_three_curls_answer_what_the_readme_says(address: str) -> None:
-    answers = [run(command, address) for command in curls()]
-    assert len(answers) == 3
-    assert len(answers[0]["reconstruction"]) == 2
+    sampled, streamed, moments = (run(command, address) for command in curls())
+    assert json.loads(sampled)["shape"] == [2, 2, 2]
+    assert json.loads(run(curls()[0], address))["samples"] == json.loads(sampled)["samples"]
+    events = streamed.split("\n\n")
+    assert len(events) == 1 + 10 + 3 and events[-2] == "data: [DONE]"
+    assert json.loads(events[0].removeprefix("data: "))["model"] == "digits-dae@1"
     shown = json.loads(re.findall(r"```json\n(.*?)```", README, re.S)[0])
-    assert rounded(answers[1]) == rounded(shown)
-    assert {m["name"] for m in answers[2]["models"]} >= {"digits-dae", "spiral-dae"}
+    assert rounded(json.loads(moments)) == rounded(shown)
 
 
-def run(command: str, address: str) -> dict[str, object]:
+def run(command: str, address: str) -> str:
     pasted = command.replace("localhost:8000", address)
     done = subprocess.run(["sh", "-c", pasted], capture_output=True, check=True, timeout=30)
-    answer: dict[str, object] = json.loads(done.stdout)
-    return answer
+    return done.stdout.decode()
 
 
 def rounded(value: object) -> object:

@@ -109,13 +109,16 @@ def test_a_few_eigenpairs_take_a_for_zero_outside_their_span(x: Matrix) -> None:
         assert few.tangents.shape == (2, 4)
 
 
-def test_eigenvalues_are_clipped_below_one_and_not_below_zero(x: Matrix) -> None:
+def test_no_eigenvalue_is_negative_and_the_inverse_sees_none_of_one_or_more(x: Matrix) -> None:
     J = symmetric(np.array([1.7, 0.4, 0.0, -0.8]))
     for spectrum in (full_spectrum(J), leading_spectrum(Counted(J), 4, 4)):
-        np.testing.assert_allclose(spectrum.eigenvalues, [LARGEST, 0.4, 0, 0], atol=1e-9)
-        assert spectrum.eigenvalues.min() >= 0 and spectrum.eigenvalues.max() < 1
-        moments = local_moments(x, 2 * x, spectrum, ALPHA, "inverted")
-        assert np.isfinite(moments.mean).all() and np.isfinite(moments.eigenvalues).all()
+        np.testing.assert_allclose(spectrum.eigenvalues, [1.7, 0.4, 0, 0], atol=1e-9)
+        assert spectrum.eigenvalues.min() >= 0
+        asymptotic = local_moments(x, 2 * x, spectrum, ALPHA, "asymptotic")
+        np.testing.assert_allclose(asymptotic.eigenvalues, ALPHA * spectrum.eigenvalues)
+        inverted = local_moments(x, 2 * x, spectrum, ALPHA, "inverted")
+        np.testing.assert_allclose(inverted.eigenvalues[0], ALPHA * LARGEST / (1 - LARGEST))
+        assert np.isfinite(inverted.mean).all()
 
 
 def test_only_the_symmetric_part_of_j_counts() -> None:
