@@ -7,6 +7,7 @@ together; then it has failed.
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -19,12 +20,14 @@ from redis.backoff import NoBackoff
 from service.core.errors import SettingsError, StoreError
 from service.store.finishing import finished
 from service.store.scripts import Script
+from service.store.tls import share_context
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CONNECTIONS = 64  # more commands at a time than this wait for each other
 PAUSES = (0.02, 0.1, 0.3)  # seconds before a command is sent again
+QUIET_SECONDS = 10  # between two lines in the log that the store fails
 HEALTH_SECONDS = 15  # a connection that was idle for so long is asked first whether it lives
 
 PASSING = (  # may be over in a moment; a server that loads its data is a ConnectionError too
@@ -61,16 +64,14 @@ class Client:
         self._client: Any = None
         self._building = asyncio.Lock()
         self._slots = asyncio.Semaphore(CONNECTIONS)
-        self._down = False
+        self._next_word = 0.0
 
     async def run(self, script: Script, keys: list[str], args: list[bytes | str | int]) -> Any:
         """The script's answer."""
 
         async def send(client: Any) -> Any:
             try:
-                return await client.evalsha(script.sha, len(keys), *keys, *args)
-            except redis_errors.NoScriptError:
-                return await client.eval(script.text, len(keys), *keys, *args)
+                return await _evaluated(client, script, len(keys), *keys, *args)
             except redis_errors.ResponseError as error:
                 raise _unwrapped(error) from error
 
@@ -87,13 +88,9 @@ class Client:
     async def _guarded(self, send: Callable[[Any], Awaitable[T]]) -> T:
         try:
             async with asyncio.timeout(self._timeout) as limit, self._slots:
-                answer = await self._persistent(send, limit)
+                return await self._persistent(send, limit)
         except (redis_errors.RedisError, redis_errors.RedisClusterException, OSError) as error:
             raise self._told(error) from error
-        if self._down:
-            self._down = False
-            log.warning("the chain store answers again")
-        return answer
 
     async def _persistent(self, send: Callable[[Any], Awaitable[T]], limit: asyncio.Timeout) -> T:
         for pause in PAUSES:
@@ -116,6 +113,7 @@ class Client:
 
     async def _build(self) -> Any:
         single = Redis.from_url(self._url, **self._options)
+        share_context(single)
         try:
             if not await self._is_cluster(single):
                 return single
@@ -127,6 +125,7 @@ class Client:
             cluster = RedisCluster.from_url(self._url, **self._options)
         except TypeError as error:  # an option that only a single server has
             raise redis_errors.RedisClusterException(str(error)) from None
+        share_context(cluster)
         return await cluster.initialize()
 
     async def _is_cluster(self, client: Any) -> bool:
@@ -148,11 +147,19 @@ class Client:
             await client.connection_pool.disconnect(inuse_connections=False)
 
     def _told(self, error: Exception) -> StoreError:
-        if not self._down:
-            self._down = True
+        now = time.monotonic()
+        if now >= self._next_word:
+            self._next_word = now + QUIET_SECONDS
             log.warning("the chain store fails: %s: %s", type(error).__name__, error)
         kind = next(kind for kind in type(error).__mro__ if kind in SENTENCES)
         return StoreError(SENTENCES[kind])
+
+
+async def _evaluated(client: Any, script: Script, *args: bytes | str | int) -> Any:
+    try:
+        return await client.evalsha(script.sha, *args)
+    except redis_errors.NoScriptError:
+        return await client.eval(script.text, *args)
 
 
 def _unwrapped(error: redis_errors.ResponseError) -> redis_errors.ResponseError:

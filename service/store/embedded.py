@@ -1,10 +1,11 @@
 """The store for those who have none: a Valkey that the service starts and that ends with it.
 
 It listens on a private socket only and writes every commit to its append-only file, which is
-flushed to disk each second. Between us and it stands a shell in a session of its own: Ctrl-C in
-a terminal does not reach them, and when we end for whatever reason, kill -9 included, our end of
-the shell's pipe closes, and the shell ends Valkey and removes the socket. A lock on the folder,
-which Valkey holds too, keeps a second server from the same files.
+flushed to disk each second: what the last two seconds brought may be lost if the machine or
+Valkey itself is killed, but not if the service is. Between us and it stands a shell in a session
+of its own: Ctrl-C in a terminal does not reach them, and when we end for whatever reason, kill -9
+included, our end of the shell's pipe closes, and the shell ends Valkey and removes the socket. A
+lock on the folder, which Valkey holds too, keeps a second server from the same files.
 """
 
 import contextlib
@@ -50,6 +51,7 @@ class EmbeddedValkey:
         self._log = self._folder / "valkey.log"
         self._lock: int | None = None
         self._shell: subprocess.Popen[bytes] | None = None
+        self._sockets: Path | None = None
 
     def start(self, timeout: float = 10) -> str:
         """The server's URL; SettingsError says why there is none."""
@@ -71,28 +73,27 @@ class EmbeddedValkey:
         if self._shell:
             _end(self._shell)
             self._shell = None
+        if self._sockets:  # the shell has removed it, unless it was killed or never began
+            shutil.rmtree(self._sockets, ignore_errors=True)
+            self._sockets = None
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def _launch(self, binary: Path) -> Path:
         assert self._lock is not None
-        sockets = _private_folder()
-        path = sockets / "s"
+        self._sockets = _private_folder()
+        path = self._sockets / "s"
         command = [str(binary), *_options(self._folder, path)]
-        try:
-            with self._log.open("wb") as log:
-                self._shell = subprocess.Popen(
-                    ["/bin/sh", "-c", SHELL, "sh", str(sockets), *command],
-                    stdin=subprocess.PIPE,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                    pass_fds=[self._lock],
-                )
-        except OSError:
-            shutil.rmtree(sockets)
-            raise
+        with self._log.open("wb") as log:
+            self._shell = subprocess.Popen(
+                ["/bin/sh", "-c", SHELL, "sh", str(self._sockets), *command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=[self._lock],
+            )
         return path
 
     def _await_answer(self, path: Path, timeout: float) -> None:
