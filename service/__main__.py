@@ -7,42 +7,101 @@ import os
 # the event loop need: on a busy machine moments took 20 to 60 times as long. Read when it loads.
 for library in ("OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reports home unless told not to
 
 import argparse
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import math
 import signal
 import socket
 import sys
+import time
+from collections.abc import Iterator
+from types import FrameType
 
 import uvicorn
 
 from service import settings as all_settings
 from service.api import logs
+from service.api.connections import bounded
+from service.api.keys import SCOPES, Scope, new_key, read_keys
 from service.app import create_app
+from service.chains.use_cases import Chains
 from service.core.errors import LocalMomentsError, SettingsError
 from service.engine.repository import Catalogue, Repository
 from service.settings import Settings
+from service.store.embedded import EmbeddedValkey
+
+log = logging.getLogger(__name__)
 
 
 class Server(uvicorn.Server):
     """uvicorn, that says where it serves once it does."""
 
-    def __init__(self, settings: Settings, listener: socket.socket) -> None:
-        app = create_app(settings)
+    def __init__(self, settings: Settings, listener: socket.socket, store_url: str) -> None:
+        app = create_app(settings, store_url)
         config = uvicorn.Config(
             app,
+            http=bounded(settings.body_seconds, settings.write_seconds),
+            ws="none",
             access_log=False,  # service.api.middleware writes a better one
             log_config=None,
             server_header=False,
-            timeout_graceful_shutdown=settings.grace_seconds,
         )
         super().__init__(config)
         self._models: Repository = app.state.models
+        self._chains: Chains = app.state.chains
         self._listener = listener
+        self._settings = settings
+        self._asked_to_end: float | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             print(announcement(_url(self._listener), self._models.catalogue), flush=True)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """SIGTERM: not ready at once, and an end in good time. Another signal: the end."""
+        first = self._asked_to_end is None
+        self._asked_to_end = self._asked_to_end or time.monotonic()
+        self._chains.drain(whole=False)
+        if sig != signal.SIGTERM or not first:
+            super().handle_exit(sig, frame)
+
+    async def on_tick(self, counter: int) -> bool:
+        """While it drains, connections are still taken, so that readiness can be seen to be gone;
+        streams end at their next step, and other calls have half of the grace time."""
+        if self._asked_to_end is not None:
+            left = self._drain()
+            idle = self._waited >= self._settings.drain_seconds and not self._chains.running
+            self.should_exit = self.should_exit or idle or left <= 0
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Calls go on for what is left of the grace time; who has not read by then is left."""
+        leaving = asyncio.create_task(self._leave_in_time())
+        self.config.timeout_graceful_shutdown = max(1, math.ceil(self._drain())) + 1
+        await super().shutdown(sockets)
+        leaving.cancel()
+
+    async def _leave_in_time(self) -> None:
+        while (left := self._drain()) > 0:
+            await asyncio.sleep(min(left, 0.1))
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
+    def _drain(self) -> float:
+        """What is left of the grace time; calls that walk end in its first half."""
+        grace = self._settings.grace_seconds
+        self._chains.drain(whole=self._waited > grace / 2)
+        return grace - self._waited
+
+    @property
+    def _waited(self) -> float:
+        return time.monotonic() - (self._asked_to_end or time.monotonic())
 
 
 def announcement(url: str, served: Catalogue) -> str:
@@ -80,18 +139,41 @@ def _url(listener: socket.socket) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(
+    whole = argparse.ArgumentParser(
         prog="python -m service",
         description="Serve the models of a folder over HTTP. Settings are environment variables:",
         epilog=all_settings.table(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    key = whole.add_subparsers(dest="command").add_parser("key", help="make an API key")
+    key.add_argument("name", help="whose key it is")
+    key.add_argument("--scopes", nargs="+", choices=SCOPES, default=["read", "sample"])
+    return whole
+
+
+def make_key(name: str, scopes: list[Scope]) -> int:
+    """The entry on standard output, for `>> keys.toml`; the secret beside it, this once."""
+    secret, entry = new_key(name, scopes)
+    print(f"The key of {name}, which is kept nowhere:\n{secret}\n", file=sys.stderr, flush=True)
+    print(entry)
+    return 0
+
+
+def warn_if_open(listener: socket.socket) -> None:
+    if not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
+        log.warning(
+            "anyone who reaches %s may use it, because LOCALMOMENTS_KEYS_FILE names no API keys",
+            _url(listener),
+        )
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser().parse_args(arguments)
+    asked = parser().parse_args(arguments)
     try:
+        if asked.command == "key":
+            return make_key(asked.name, asked.scopes)
         settings = all_settings.load()
+        keys = read_keys(settings.keys_file)  # a fault is told before anything starts
         listener = bind(settings.host, settings.port)
     except SettingsError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -99,9 +181,31 @@ def main(arguments: list[str] | None = None) -> int:
     for name in all_settings.unknown_names():
         print(f"warning: {name} is set, but there is no such setting.", file=sys.stderr)
     logs.configure(settings.log_level)
-    server = Server(settings, listener)
-    server.run(sockets=[listener])
+    if not keys:
+        warn_if_open(listener)
+    try:
+        with kept_chains(settings) as store_url:
+            server = Server(settings, listener, store_url)
+            server.run(sockets=[listener])
+    except SettingsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     return 0 if server.started else 1
+
+
+@contextlib.contextmanager
+def kept_chains(settings: Settings) -> Iterator[str]:
+    """The URL of the store: a given one, or that of a Valkey of our own while this lasts."""
+    if settings.redis_url is not None:
+        yield settings.redis_url.get_secret_value()
+        return
+    valkey = EmbeddedValkey(settings.store_folder)
+    url = valkey.start()
+    log.info("chains are kept by an embedded Valkey in %s", settings.store_folder.absolute())
+    try:
+        yield url
+    finally:
+        valkey.stop()
 
 
 def _leave(number: int, frame: object) -> None:

@@ -8,28 +8,65 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 
-from service.api import health, metrics, models, moments, problems, reconstruct
+from service.api import (
+    chains,
+    health,
+    metrics,
+    models,
+    moments,
+    problems,
+    reconstruct,
+    sample,
+)
+from service.api.auth import Keyring
+from service.api.keys import read_keys
 from service.api.metrics import Metrics
-from service.api.middleware import BodyLimit, Observe, RequestIds
+from service.api.middleware import (
+    BodyLimit,
+    BodyTime,
+    CrossOrigin,
+    Departures,
+    Observe,
+    RequestIds,
+)
 from service.api.openapi import documented
+from service.chains.use_cases import ChainLimits, Chains
 from service.engine.repository import Repository
 from service.engine.worker import Worker
 from service.sampling import Limits, Sampling
 from service.settings import Settings
+from service.store.chains import ChainStore
 
 log = logging.getLogger(__name__)
 
-ROUTERS = (reconstruct.router, moments.router, models.router, health.router, metrics.router)
-DESCRIPTION = """Reconstructions and local moments (mean, covariance, tangents, score) of your data
-from regularised auto-encoders. Numbers are in the units of the data. Examples are points of the
-default model and run as written."""
+ROUTERS = (
+    sample.router,
+    chains.router,
+    reconstruct.router,
+    moments.router,
+    models.router,
+    health.router,
+    metrics.router,
+)
+DESCRIPTION = """Samples, reconstructions and local moments (mean, covariance, tangents, score) of
+your data from regularised auto-encoders. Numbers are in the units of the data. Chains of samples
+are kept, so that a later call goes on where the last one ended. Examples run as written on the
+default model."""
 
 
-def create_app(settings: Settings) -> FastAPI:
+def create_app(settings: Settings, store_url: str) -> FastAPI:
+    """The application, over a store that is somebody else's to start and to end."""
     repository = Repository(
         settings.models, default=settings.default_model, threads=settings.compute_threads
     )
     worker = Worker()
+    store = ChainStore(
+        store_url,
+        chain_seconds=settings.chain_seconds,
+        tombstone_seconds=settings.tombstone_seconds,
+        lease_seconds=settings.lease_seconds,
+        timeout=settings.store_seconds,
+    )
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -37,6 +74,7 @@ def create_app(settings: Settings) -> FastAPI:
         looking = asyncio.create_task(_keep_looking(repository, settings.reload_seconds))
         yield
         looking.cancel()
+        await store.close()
         worker.close()
 
     app = FastAPI(
@@ -49,14 +87,21 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.models = repository
     app.state.sampling = Sampling(repository, worker, _limits(settings))
-    app.state.metrics = Metrics(repository)
+    app.state.chains = Chains(repository, worker, store, _chain_limits(settings))
+    app.state.metrics = Metrics(repository, app.state.chains)
+    keys = read_keys(settings.keys_file)
+    app.state.keyring = Keyring(keys) if keys else None
     for router in ROUTERS:
         app.include_router(router)
     problems.install(app)
     app.openapi = documented(app, repository)  # type: ignore[method-assign]  # FastAPI's own way
     # The last one added is the first to see a request.
+    app.add_middleware(BodyTime, seconds=settings.body_seconds)
     app.add_middleware(BodyLimit, most=settings.max_body_bytes)
+    app.add_middleware(Departures)
     app.add_middleware(Observe, metrics=app.state.metrics)
+    if settings.cors_origins:
+        app.add_middleware(CrossOrigin, origins=settings.cors_origins)
     app.add_middleware(RequestIds)
     return app
 
@@ -67,6 +112,14 @@ def _limits(settings: Settings) -> Limits:
         points=settings.max_points,
         answer_values=settings.max_answer_values,
         full_jacobian_dims=settings.full_jacobian_dims,
+    )
+
+
+def _chain_limits(settings: Settings) -> ChainLimits:
+    return ChainLimits(
+        walkers=settings.max_rows,
+        row_steps=settings.max_row_steps,
+        values=settings.max_sample_values,
     )
 
 

@@ -26,6 +26,7 @@ PREFIX = "LOCALMOMENTS_"
 QUOTA = Path("/sys/fs/cgroup/cpu.max")  # a container's share of the machine: "200000 100000"
 
 Reference = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}(@[0-9]{1,9})?$")]
+Origin = Annotated[str, StringConstraints(pattern=r"^(\*|https?://[^/?#\s]+)$")]
 
 
 class Settings(BaseSettings):
@@ -123,7 +124,7 @@ class Settings(BaseSettings):
         float, Field(gt=0, le=3600, description="time that a caller may leave an answer unread")
     ] = 60.0
     cors_origins: Annotated[
-        tuple[str, ...],
+        tuple[Origin, ...],
         NoDecode,
         Field(description="origins whose pages may call, with commas between; `*` for all"),
     ] = ()

@@ -109,5 +109,6 @@ def main(arguments: list[str] | None = None) -> int:
 if __name__ == "__main__":
     # Threads that spin while they wait make a step several times slower where cores are shared.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reports home otherwise
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up as after Ctrl-C
     sys.exit(main())

@@ -4,15 +4,16 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from service.api.schemas import MODEL, Point, Row, Rows
+from service.api.schemas import CHAIN, MODEL, WHOLE, Point, Points, Row, Rows
 
-CHAIN = r"^[0-9a-f]{32}$"
 LARGEST_SEED = 2**63 - 1
 MOST_STEPS = 10**9
 SCALE = "size of the steps; a list is gone through step by step, over and over"
 
 ChainId = Annotated[str, Field(pattern=CHAIN)]
 Scale = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+Schedule = Annotated[list[Scale], Field(min_length=1, max_length=1000)]
+Mask = list[bool] | list[Literal[0, 1]]
 Emission = Literal["mean", "noisy"]
 
 
@@ -20,6 +21,15 @@ def _numbers(value: object) -> object:
     """`0.5,1` in a query, where a list stands for a schedule; a number alone is one of one."""
     parts = value if isinstance(value, list) else [value]
     return [w for p in parts for w in (p.split(",") if isinstance(p, str) else [p])]
+
+
+def _known(value: object) -> object:
+    """All at once: pydantic would tell of each entry that is wrong, and there may be millions."""
+    if isinstance(value, list):
+        kinds = set(map(type, value))
+        if kinds <= {bool} or (kinds <= {int, float} and set(value) <= {0, 1}):
+            return [entry == 1 for entry in value]
+    raise ValueError("a list of true and false, or of 1 and 0, is wanted")
 
 
 class _Sample(BaseModel):
@@ -37,12 +47,15 @@ class _Sample(BaseModel):
             description="go on from this step of the chain, which may be any since the last call "
             "began: name the last step that you have, and a lost answer comes again, the same",
         ),
+        WHOLE,
     ] = None
     walkers: Annotated[
-        int | None, Field(ge=1, le=1_000_000, description="chains side by side; 4 if not said")
+        int | None,
+        Field(ge=1, le=1_000_000, description="chains side by side; 4 if not said"),
+        WHOLE,
     ] = None
     steps: Annotated[
-        int, Field(ge=1, le=MOST_STEPS, description="steps to walk, after any burn-in")
+        int, Field(ge=1, le=MOST_STEPS, description="steps to walk, after any burn-in"), WHOLE
     ] = 100
     thin: Annotated[
         int | None,
@@ -52,10 +65,12 @@ class _Sample(BaseModel):
             description="keep every so-many-th step, counted from the end of the burn-in; 10 if "
             "not said, or all the steps of a first call that has fewer",
         ),
+        WHOLE,
     ] = None
     burn_in: Annotated[
         int | None,
         Field(ge=0, le=MOST_STEPS, description="first steps of the chain that keep nothing"),
+        WHOLE,
     ] = None
     kernel: Annotated[str | None, Field(description="one of the model's kernels")] = None
     floor: Annotated[
@@ -71,6 +86,7 @@ class _Sample(BaseModel):
     seed: Annotated[
         int | None,
         Field(ge=0, le=LARGEST_SEED, description="the same seed gives the same samples"),
+        WHOLE,
     ] = None
     emit: Annotated[
         Emission | None,
@@ -83,13 +99,9 @@ class SampleQuery(_Sample):
     """What fits into a query; with it goes a `.npy` body of start points, or a JSON body."""
 
     scale: Annotated[
-        list[Scale] | None,
-        BeforeValidator(_numbers, json_schema_input_type=list[Scale]),
-        Field(
-            min_length=1,
-            max_length=1000,
-            description=SCALE,
-        ),
+        Schedule | None,
+        BeforeValidator(_numbers, json_schema_input_type=Schedule),
+        Field(description=SCALE),
     ] = None
     start: Annotated[
         Literal["data", "noise"] | None,
@@ -100,7 +112,7 @@ class SampleQuery(_Sample):
 class FromPoints(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    points: Annotated[list[Point], Field(min_length=1, description="one, or one a walker")]
+    points: Annotated[Points, Field(description="one, or one a walker")]
 
 
 class FromChain(BaseModel):
@@ -115,18 +127,19 @@ class Clamp(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     mask: Annotated[
-        list[bool] | list[Literal[0, 1]],
+        list[bool],
+        BeforeValidator(_known, json_schema_input_type=Mask),
         Field(min_length=1, description="true, or 1, where known; one a column"),
     ]
     values: Annotated[
-        Point | list[Point],
+        Point | Points,
         Field(description="a row (or one a walker); only its known columns are looked at"),
     ]
 
 
 class SampleRequest(_Sample):
     scale: Annotated[
-        Scale | Annotated[list[Scale], Field(min_length=1, max_length=1000)] | None,
+        Scale | Schedule | None,
         Field(description=SCALE),
     ] = None
     start: Annotated[
@@ -149,10 +162,17 @@ class _Chain(BaseModel):
     emit: Emission
 
 
-class SampleAnswer(_Chain):
+class SampleHead(_Chain):
+    """All but the samples; the first part of a stream."""
+
     from_step: Annotated[int, Field(description="where this call began")]
-    step: Annotated[int, Field(description="where the chain stands now, and is committed")]
+    step: Annotated[int, Field(description="where it ends, and is committed then")]
     shape: Annotated[list[int], Field(description="kept × walkers × d")]
+
+
+class SampleAnswer(SampleHead):
+    """Where the chain stands now, and what it gave on its way there."""
+
     samples: Annotated[list[Rows], Field(description="every kept step's rows")]
 
 
@@ -161,14 +181,14 @@ class ForkRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    seed: Annotated[int | None, Field(ge=0, le=LARGEST_SEED)] = None
-    scale: Annotated[
-        Scale | Annotated[list[Scale], Field(min_length=1, max_length=1000)] | None, Field()
-    ] = None
+    seed: Annotated[int | None, Field(ge=0, le=LARGEST_SEED), WHOLE] = None
+    scale: Annotated[Scale | Schedule | None, Field()] = None
     floor: Annotated[float | None, Field(ge=0, le=1e3, allow_inf_nan=False)] = None
     kernel: Annotated[str | None, Field(description="another kernel of the same space")] = None
     from_step: Annotated[
-        int | None, Field(ge=0, le=MOST_STEPS, description="branch off at this earlier step")
+        int | None,
+        Field(ge=0, le=MOST_STEPS, description="branch off at this earlier step"),
+        WHOLE,
     ] = None
 
 

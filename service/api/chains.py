@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request
-from pydantic import ValidationError
 from starlette.responses import Response
 
 from service.api import problems
@@ -14,12 +13,16 @@ from service.api.dependencies import Walkable, answered, body_of, off_loop, prob
 from service.api.encodings import JSON, NPY, read_json, write_json, write_npy
 from service.api.negotiation import answer_format, body_format
 from service.api.sample import described_plan
+from service.api.schemas import CHAIN
 from service.chains.use_cases import Change, Standing
-from service.core.errors import InputError, MediaTypeError
+from service.core.errors import MediaTypeError
 
 router = APIRouter(tags=["chains"])
 
-Id = Annotated[str, Path(alias="id", description="the chain's id")]
+Id = Annotated[
+    str,
+    Path(alias="id", description="the chain's id", json_schema_extra={"pattern": CHAIN}),
+]
 STANDING: dict[str, Any] = {
     "description": "As JSON, or the walkers' points alone as .npy",
     "model": ChainAnswer,
@@ -76,11 +79,7 @@ async def _fork_body(request: Request) -> ForkRequest:
     body = await request.body()
     if body and body_format(request) != JSON:
         raise MediaTypeError(f"This body is read as {JSON} only.")
-    try:
-        return ForkRequest.model_validate(read_json(body) if body else {}, strict=True)
-    except ValidationError as error:
-        faults = problems.validation_faults(error.errors())
-        raise InputError(problems.validation_sentence(faults)) from None
+    return problems.validated(ForkRequest, read_json(body) if body else {})
 
 
 def _change(asked: ForkRequest) -> Change:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from starlette.responses import Response
 
 from service.api import problems, schemas
@@ -57,11 +57,7 @@ def _of_json(body: bytes, query: P) -> tuple[Doubles, P]:
     if "x" not in fields:
         raise InputError("x is missing.")
     x = rows_of_json(fields.pop("x"))
-    try:
-        said = type(query).model_validate(fields, strict=True)
-    except ValidationError as error:
-        faults = problems.validation_faults(error.errors())
-        raise InputError(problems.validation_sentence(faults)) from None
+    said = problems.validated(type(query), fields)
     return x, query.model_copy(update={name: getattr(said, name) for name in fields})
 
 
@@ -73,8 +69,9 @@ async def off_loop(size: int, function: Callable[..., T], *args: object) -> T:
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """For OpenAPI."""
     content = {problems.PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    said = {kind.status: kind.title for kind in problems.KINDS.values()}
-    return {status: {"description": said[status], "content": content} for status in statuses}
+    kinds = problems.KINDS.values()
+    said = {s: dict.fromkeys(kind.title for kind in kinds if kind.status == s) for s in statuses}
+    return {s: {"description": "; ".join(said[s]), "content": content} for s in statuses}
 
 
 def body_of(

@@ -28,5 +28,6 @@ def configure(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.captureWarnings(True)
     for noisy in ("uvicorn", "asyncio"):  # of a start and an end we tell ourselves
         logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))

@@ -1,10 +1,17 @@
 """GET /metrics: what Prometheus reads. One process a replica, so no multiprocess files."""
 
+from collections.abc import Iterator
+
 from fastapi import APIRouter, Request
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 from starlette.responses import Response
 
+from service.api.auth import Operator
+from service.chains.use_cases import Chains
 from service.engine.repository import Repository
 
 router = APIRouter(tags=["operations"])
@@ -13,11 +20,33 @@ METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
+COUNTED = {  # what a tally counts, in Prometheus' words
+    "row_steps": ("localmoments_row_steps", "Steps that chains took, times their walkers."),
+    "commits": ("localmoments_commits", "States of chains written to the store."),
+    "conflicts": ("localmoments_conflicts", "Calls or commits refused for another writer's sake."),
+    "opened": ("localmoments_chains_opened", "Chains begun or forked."),
+}
+
+
+class _Tallies(Collector):
+    """What chains did, read when asked for."""
+
+    def __init__(self, chains: Chains) -> None:
+        self._chains = chains
+
+    def collect(self) -> Iterator[Metric]:
+        for field, (name, text) in COUNTED.items():
+            yield CounterMetricFamily(name, text, value=getattr(self._chains.tally, field))
+        running = self._chains.running
+        yield GaugeMetricFamily("localmoments_chains_running", "Chains walked now.", value=running)
+
+
 class Metrics:
     """One registry an application; a route counts by its template, so that labels stay few."""
 
-    def __init__(self, models: Repository) -> None:
+    def __init__(self, models: Repository, chains: Chains) -> None:
         self.registry = CollectorRegistry()
+        self.registry.register(_Tallies(chains))
         ProcessCollector(registry=self.registry)
         self._requests = Counter(
             "localmoments_requests_total",
@@ -54,6 +83,6 @@ class Metrics:
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
-async def metrics(request: Request) -> Response:
+async def metrics(request: Request, caller: Operator) -> Response:
     registry: CollectorRegistry = request.app.state.metrics.registry
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

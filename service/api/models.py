@@ -5,6 +5,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
+from service.api.auth import Reader
 from service.api.dependencies import Served, problem_responses
 from service.api.schemas import ModelDetail, Models, ModelSummary, Refused
 from service.core.errors import RequestError
@@ -16,7 +17,7 @@ router = APIRouter(tags=["models"])
 
 
 @router.get("/models", summary="All models")
-async def models(served: Served) -> Models:
+async def models(served: Served, caller: Reader) -> Models:
     return Models(
         default=_default(served),
         models=[ModelSummary(**_summary(model, served)) for model in served.newest()],
@@ -25,7 +26,7 @@ async def models(served: Served) -> Models:
 
 
 @router.get("/models/{name}", summary="One model", responses=problem_responses(404, 500, 503))
-async def model(name: str, served: Served) -> ModelDetail:
+async def model(name: str, served: Served, caller: Reader) -> ModelDetail:
     """Its card, its figures, its kernels; `name@version` for a version that is not the newest."""
     found = served.find(name)
     card = await asyncio.to_thread(found.card)

@@ -5,8 +5,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from service.api.auth import Reader
 from service.api.dependencies import (
     UseCases,
+    Walkable,
     answered,
     body_of,
     off_loop,
@@ -22,6 +24,8 @@ from service.api.schemas import (
     MomentsQuery,
     MomentsRequest,
 )
+from service.chains.use_cases import Chains
+from service.core.caller import Caller
 from service.core.errors import InputError
 from service.core.types import Doubles
 from service.sampling import LocalMoments, Question
@@ -47,14 +51,21 @@ def _responses(model: type[MomentsAnswer | MomentsAnswers], *statuses: int) -> d
     "/moments",
     summary="Local moments at one point",
     response_class=Response,
-    responses=_responses(MomentsAnswer),
+    responses=_responses(MomentsAnswer, 409, 410),
 )
 async def moments_at_one(
-    request: Request, query: Annotated[MomentsQuery, Query()], sampling: UseCases
+    request: Request,
+    query: Annotated[MomentsQuery, Query()],
+    sampling: UseCases,
+    chains: Walkable,
+    caller: Reader,
 ) -> Response:
     """Local mean, covariance (as eigenvalues and tangents) and score, in the units of the data."""
     kind = answer_format(request, (JSON, NPZ))
-    answer = await sampling.moments(_point(query)[None], _question(query), query.model)
+    point, model = await _point(query, chains, caller)
+    question = _question(query)
+    caller.charge(_cost(point[None], question))
+    answer = await sampling.moments(point[None], question, model)
     fields = _fields(answer, query)
     one = {name: value[0] if name in ARRAYS else value for name, value in fields.items()}
     return await _encoded(one, kind)
@@ -65,26 +76,52 @@ async def moments_at_one(
     summary="Local moments at many points",
     response_class=Response,
     openapi_extra=body_of(MomentsRequest),
-    responses=_responses(MomentsAnswers, 415),
+    responses=_responses(MomentsAnswers, 408, 415),
 )
 async def moments_at_many(
-    request: Request, query: Annotated[MomentsParameters, Query()], sampling: UseCases
+    request: Request,
+    query: Annotated[MomentsParameters, Query()],
+    sampling: UseCases,
+    caller: Reader,
 ) -> Response:
     """The same for every row of x, computed together."""
     kind = answer_format(request, (JSON, NPZ))
     x, asked = await rows_and_parameters(request, query)
-    answer = await sampling.moments(x, _question(asked), asked.model)
+    question = _question(asked)
+    caller.charge(_cost(x, question))
+    answer = await sampling.moments(x, question, asked.model)
     return await _encoded(_fields(answer, asked), kind)
 
 
-def _point(query: MomentsQuery) -> Doubles:
-    if (query.x is None) == (query.x_b64 is None):
-        raise InputError("Give the point as x or as x_b64, one of the two.")
-    return row_of_text(query.x) if query.x is not None else row_of_base64(query.x_b64 or "")
+async def _point(
+    query: MomentsQuery, chains: Chains, caller: Caller
+) -> tuple[Doubles, str | None]:  # fmt: skip
+    """The point, and the model to ask; a chain brings its own, unless another is named."""
+    if (query.x, query.x_b64, query.chain).count(None) != 2:
+        raise InputError("Give the point as x, as x_b64 or as chain, one of the three.")
+    if query.chain is not None:
+        return await _walker(query.chain, query, chains, caller)
+    text = query.x
+    return row_of_text(text) if text is not None else row_of_base64(query.x_b64 or ""), query.model
+
+
+async def _walker(
+    chain: str, query: MomentsQuery, chains: Chains, caller: Caller
+) -> tuple[Doubles, str]:
+    standing = await chains.look(chain, caller)
+    if query.walker >= len(standing.x):
+        raise InputError(f"walker is {query.walker}, but chain {chain} has {len(standing.x)}.")
+    return standing.x[query.walker], query.model or standing.plan.model
 
 
 def _question(asked: MomentsParameters) -> Question:
     return Question(asked.rank, asked.estimator, "covariance" in asked.include, asked.sigma)
+
+
+def _cost(x: Doubles, question: Question) -> int:
+    """In row-steps: an eigenpair of a row is much like a step of a walker."""
+    rows, d = len(x), int(x.shape[1])
+    return rows * (d if question.covariance else min(question.rank, d))
 
 
 def _fields(answer: LocalMoments, asked: MomentsParameters) -> dict[str, Any]:

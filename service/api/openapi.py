@@ -10,14 +10,47 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from service.api import auth, stream_schemas
 from service.api.encodings import JSON
-from service.api.schemas import Problem
+from service.api.schemas import CHAIN, Problem
 from service.core.errors import LocalMomentsError
 from service.core.types import Doubles
 from service.engine.model import Model
 from service.engine.repository import Repository
 
 Schema = dict[str, Any]
+
+STEP = {"type": "integer", "minimum": 0}
+HEADERS: dict[str, tuple[str, Schema]] = {
+    "X-Request-ID": ("the caller's own, or a new one; the log has it", {"type": "string"}),
+    "X-Model": ("`name@version` that answered", {"type": "string"}),
+    "X-Chain-Id": ("the chain, to go on with", {"type": "string", "pattern": CHAIN}),
+    "X-Chain-Step": ("where the chain stands at the end of this answer", STEP),
+    "Location": ("the new chain", {"type": "string", "format": "uri-reference"}),
+    "Retry-After": ("in so many seconds it may succeed", {"type": "integer", "minimum": 1}),
+    "WWW-Authenticate": ("how a key is sent", {"type": "string"}),
+}
+SOMETIMES = {"Retry-After"}  # it may be unknown
+MODEL = ("X-Model",)
+CHAINS = ("X-Model", "X-Chain-Id", "X-Chain-Step")
+HEADERS_OF = {
+    "401": ("WWW-Authenticate",),
+    "429": ("Retry-After",),
+    "503": ("Retry-After",),
+    "post /sample 200": CHAINS,
+    "get /chains/{id} 200": CHAINS,
+    "post /chains/{id}/fork 201": (*CHAINS, "Location"),
+    "post /reconstruct 200": MODEL,
+    "get /moments 200": MODEL,
+    "post /moments 200": MODEL,
+}
+LINKS = {  # of an answer that names a chain: method, path, and where the id goes
+    "go on": ("post", "/sample", "chain"),
+    "look": ("get", "/chains/{id}", "id"),
+    "moments": ("get", "/moments", "chain"),
+    "fork": ("post", "/chains/{id}/fork", "id"),
+    "end": ("delete", "/chains/{id}", "id"),
+}
 
 
 def documented(app: FastAPI, models: Repository) -> Callable[[], Schema]:
@@ -48,17 +81,65 @@ def _described(app: FastAPI) -> Schema:
     for path in schema["paths"].values():
         for operation in path.values():
             _correct(operation)
+            components |= _parts(operation)
+    components |= stream_schemas.parts()
+    auth.describe(schema, keys=app.state.keyring is not None)
+    _add_headers(schema)
+    _add_links(schema["paths"])
     return schema
 
 
 def _correct(operation: Schema) -> None:
-    """Lists have commas between; a 422 that FastAPI foresees where nothing can fail goes."""
+    """Nothing in a query is null, and lists have commas between; a 422 that FastAPI foresees where
+    nothing can fail goes."""
     for parameter in operation.get("parameters", ()):
-        if parameter["name"] == "include":
+        parameter["schema"] = _not_null(parameter["schema"])
+        if parameter["schema"].get("type") == "array":
             parameter.update(style="form", explode=False)
     responses = operation["responses"]
     if JSON in responses.get("422", {}).get("content", {}):
         del responses["422"]
+
+
+def _not_null(schema: Schema) -> Schema:
+    kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
+    rest = {name: value for name, value in schema.items() if name != "anyOf"}
+    return {**kinds[0], **rest} if len(kinds) == 1 else schema
+
+
+def _add_headers(schema: Schema) -> None:
+    """What answers say beside their body; what they always say is required."""
+    components = schema["components"]
+    components["headers"] = {
+        name: {"description": said, "required": name not in SOMETIMES, "schema": kind}
+        for name, (said, kind) in HEADERS.items()
+    }
+    for path, operations in schema["paths"].items():
+        for method, operation in operations.items():
+            for status, response in operation["responses"].items():
+                names = ("X-Request-ID", *HEADERS_OF.get(status, ()),
+                         *HEADERS_OF.get(f"{method} {path} {status}", ()))  # fmt: skip
+                response["headers"] = {
+                    name: {"$ref": f"#/components/headers/{name}"} for name in names
+                }
+
+
+def _add_links(paths: Schema) -> None:
+    """A chain that an answer names can be gone on with, looked at, asked about and ended."""
+    chain = "$response.header.X-Chain-Id"
+    links: Schema = {}
+    for name, (method, path, parameter) in LINKS.items():
+        operation = paths[path][method]["operationId"]
+        links[name] = {"operationId": operation, "parameters": {parameter: chain}}
+    paths["/sample"]["post"]["responses"]["200"]["links"] = links
+    paths["/chains/{id}/fork"]["post"]["responses"]["201"]["links"] = links
+
+
+def _parts(operation: Schema) -> Schema:
+    """Schemas that a body's own refers to, taken out of it."""
+    body: Schema = operation.get("requestBody", {}).get("content", {}).get(JSON, {})
+    parts: Schema = body.get("schema", {}).pop("$defs", {})
+    return parts
 
 
 def _default(models: Repository) -> Model | None:
@@ -80,6 +161,7 @@ def _with_examples(described: Schema, model: Model | None) -> Schema:
     _parameter(paths["/moments"]["get"], "x")["example"] = ",".join(map(str, rows[0]))
     _body(paths["/moments"]["post"])["example"] = {"x": rows, "rank": 2}
     _body(paths["/reconstruct"]["post"])["example"] = {"x": rows}
+    _body(paths["/sample"]["post"])["example"] = {"walkers": 2, "steps": 20, "thin": 10, "seed": 7}
     _parameter(paths["/models/{name}"]["get"], "name")["example"] = model.manifest.name
     return schema
 

@@ -4,14 +4,17 @@
 """
 
 import math
+import re
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,8 +22,12 @@ from starlette.types import Scope
 
 from service.core import errors
 
+M = TypeVar("M", bound=BaseModel)
+
 PROBLEM = "application/problem+json"
 UNEXPECTED = "An unexpected error; the log has it under this request id."
+PYDANTICS = re.compile(r"(query|body|path|header|From\w+)$|(literal|list|constrained-\w+)\b")
+MOST_FIELDS = 100  # in one object of a request; pydantic would tell of each that is not known
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,9 @@ KINDS: Mapping[type[Exception], Kind] = {
     errors.NoKeyError: Kind(401, "no-key", "An API key is needed"),
     errors.ScopeError: Kind(403, "no-scope", "The API key does not allow this"),
     errors.RateError: Kind(429, "rate", "The API key's limit is reached"),
+    errors.OverloadError: Kind(429, "overload", "There is too much to do at the moment"),
+    errors.LateError: Kind(408, "late", "It was not done in time"),
+    errors.WorkerError: Kind(503, "worker", "The computation failed and begins anew"),
     errors.StoreError: Kind(503, "store-down", "The chain store does not answer"),
     errors.DrainingError: Kind(503, "draining", "The service is about to end"),
     errors.NoModelError: Kind(503, "no-model", "No model is usable"),
@@ -139,22 +149,44 @@ def _answer(
     return Response(content, kind.status, {**(headers or {}), **closing}, media_type=PROBLEM)
 
 
+def validated(kind: type[M], fields: Mapping[str, Any]) -> M:
+    """The fields of a JSON body, or what is wrong with them, in a sentence."""
+    for part in (fields, *fields.values()):
+        if isinstance(part, dict) and len(part) > MOST_FIELDS:
+            raise errors.InputError(f"An object has {len(part)} fields, more than anything here.")
+    try:
+        return kind.model_validate(fields, strict=True)
+    except ValidationError as error:
+        faults = validation_faults(error.errors(include_url=False, include_context=False))
+        raise errors.InputError(validation_sentence(faults)) from None
+
+
 def validation_faults(found: Sequence[Any]) -> list[dict[str, str]]:
     """pydantic's findings as field and message, whatever was sent cut short."""
     return [{"field": _field(f["loc"]), "message": _message(f)} for f in found]
 
 
 def validation_sentence(faults: Sequence[Mapping[str, str]]) -> str:
-    return "; ".join(f"{f['field']}: {f['message']}" for f in faults[:5]) + "."
+    said = dict.fromkeys(f"{f['field']}: {f['message']}" for f in faults[:5])
+    return "; ".join(said) + "."
+
+
+class Short(reprlib.Repr):
+    """What was sent may be megabytes long: only what is shown of it is written out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxstring = 1, 60
 
 
 def _field(location: Sequence[str | int]) -> str:
-    words = [str(part) for part in location if part not in ("query", "body", "path")]
+    """As the caller wrote it: pydantic adds where it looked, and which kind it tried."""
+    words = [str(part) for part in location if not PYDANTICS.match(str(part))]
     return ascii(".".join(words))[1:-1][:100] or "body"
 
 
 def _message(fault: Mapping[str, Any]) -> str:
     if fault["type"] == "extra_forbidden":
         return "there is no such parameter"
-    given = ascii(fault.get("input"))
+    given = Short().repr(fault.get("input")).encode("ascii", "backslashreplace").decode()
     return f"{fault['msg'].lower()} (it is {given if len(given) <= 60 else given[:60] + '...'})"

@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from service.api.auth import Reader
 from service.api.dependencies import (
     UseCases,
     answered,
@@ -31,15 +32,16 @@ router = APIRouter(tags=["moments"])
             "model": ReconstructAnswer,
             "content": {NPY: {"schema": {"type": "string", "format": "binary"}}},
         },
-        **problem_responses(404, 406, 413, 415, 422, 500, 503),
+        **problem_responses(404, 406, 408, 413, 415, 422, 500, 503),
     },
 )
 async def reconstruct(
-    request: Request, query: Annotated[Parameters, Query()], sampling: UseCases
+    request: Request, query: Annotated[Parameters, Query()], sampling: UseCases, caller: Reader
 ) -> Response:
     """The model's reconstruction r(x), which for a denoising auto-encoder is the denoised row."""
     kind = answer_format(request, (JSON, NPY))
     x, asked = await rows_and_parameters(request, query)
+    caller.charge(len(x))
     answer = await sampling.reconstruct(x, asked.model, asked.sigma)
     if kind == NPY:
         content = await off_loop(x.size, write_npy, answer.reconstruction)

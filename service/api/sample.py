@@ -14,6 +14,7 @@ from service.api.dependencies import Walkable, body_of, off_loop, problem_respon
 from service.api.encodings import JSON, NDJSON, NPY, SSE, npy_header, write_json
 from service.api.negotiation import answer_format
 from service.api.sample_body import Asked, asked_of
+from service.api.stream_schemas import EVENTS, LINES
 from service.api.streams import StreamedRun, watched
 from service.chains.plan import digest
 from service.chains.run import Run, Sample
@@ -51,8 +52,8 @@ Key = Annotated[
             "model": SampleAnswer,
             "content": {
                 NPY: {"schema": {"type": "string", "format": "binary"}},
-                NDJSON: {"schema": {"type": "string"}},
-                SSE: {"schema": {"type": "string"}},
+                NDJSON: LINES,
+                SSE: EVENTS,
             },
         },
         **problem_responses(401, 403, 404, 406, 408, 409, 410, 413, 415, 422, 429, 500, 503),

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from fastapi import Request
-from pydantic import ValidationError
 
 from service.api import problems
 from service.api.chain_schemas import FromChain, SampleQuery, SampleRequest
@@ -39,11 +38,7 @@ async def asked_of(request: Request, query: SampleQuery) -> Asked:
 def _of_json(body: bytes, query: SampleQuery) -> Asked:
     fields = read_json(body) if body else {}
     points, values = _rows_of_start(fields), _rows_of_clamp(fields)
-    try:
-        said = SampleRequest.model_validate(fields, strict=True)
-    except ValidationError as error:
-        faults = problems.validation_faults(error.errors())
-        raise InputError(problems.validation_sentence(faults)) from None
+    said = problems.validated(SampleRequest, fields)
     both = query.model_dump(exclude_unset=True) | {n: getattr(said, n) for n in fields}
     merged = SampleRequest.model_construct(**both)
     return _asked(merged, _start(merged, points), _known(merged, values))

@@ -5,18 +5,31 @@ Rows of numbers are not checked here but in encodings, because pydantic takes it
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field
+
+from service.api.encodings import BASE64URL
 
 Part = Literal["mean", "tangents", "covariance", "score"]
 Row = list[float]
 Point = Annotated[Row, Field(min_length=1)]
+Points = Annotated[list[Point], Field(min_length=1)]
 Rows = list[Row]
 
+CHAIN = r"^[0-9a-f]{32}$"
+NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
 MODEL = "`name` for its newest version, or `name@version`; left out: the default model"
 SIGMA = (
     "the noise level to work at, in the model's units (see `noise_levels` of the model); "
     "only for models that were trained for a range of levels"
 )
+
+
+def _whole(value: object) -> object:
+    """1.0 is an integer in JSON, and some languages write it so."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+WHOLE = BeforeValidator(_whole)
 
 
 def _words(value: object) -> object:
@@ -36,7 +49,9 @@ class Parameters(BaseModel):
 
 class MomentsParameters(Parameters):
     rank: Annotated[
-        int, Field(ge=1, le=1_000_000, description="eigenpairs to give, at most one a column")
+        int,
+        Field(ge=1, le=1_000_000, description="eigenpairs to give, at most one a column"),
+        WHOLE,
     ] = 8
     estimator: Annotated[
         Literal["asymptotic", "inverted"],
@@ -47,6 +62,7 @@ class MomentsParameters(Parameters):
     ] = "asymptotic"
     include: Annotated[
         list[Part],
+        FailFast(),
         BeforeValidator(_words, json_schema_input_type=list[Part]),
         Field(min_length=1, description="what to give; `tangents` come with their `eigenvalues`"),
     ] = ["mean", "tangents", "score"]
@@ -55,18 +71,36 @@ class MomentsParameters(Parameters):
 class MomentsQuery(MomentsParameters):
     """GET /moments: one point, written in the query."""
 
-    x: Annotated[str | None, Field(description="the point: numbers with commas between")] = None
-    x_b64: Annotated[
-        str | None, Field(description="or the point as little-endian float32 in base64url")
+    x: Annotated[
+        str | None,
+        Field(
+            description="the point: numbers with commas between",
+            json_schema_extra={"pattern": f"^{NUMBER}(,{NUMBER})*$"},
+        ),
     ] = None
+    x_b64: Annotated[
+        str | None,
+        Field(
+            description="or the point as little-endian float32 in base64url",
+            json_schema_extra={"pattern": f"^{BASE64URL.pattern}$"},
+        ),
+    ] = None
+    chain: Annotated[
+        str | None,
+        Field(
+            description="or where a walker of this chain stands",
+            json_schema_extra={"pattern": CHAIN},
+        ),
+    ] = None
+    walker: Annotated[int, Field(ge=0, le=1_000_000, description="which one of the chain's")] = 0
 
 
 class ReconstructRequest(Parameters):
-    x: Annotated[list[Point], Field(min_length=1, description="rows in the units of the data")]
+    x: Annotated[Points, Field(description="rows in the units of the data")]
 
 
 class MomentsRequest(MomentsParameters):
-    x: Annotated[list[Point], Field(min_length=1, description="points in the units of the data")]
+    x: Annotated[Points, Field(description="points in the units of the data")]
 
 
 class ReconstructAnswer(BaseModel):

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 AHEAD = 8  # kept samples that may wait for their commit
 
-Reason = Literal["gone", "draining"]
+Reason = Literal["gone", "draining", "lost"]  # the caller, the service, the lease
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,11 @@ class Run:
         self.halted = self.halted or reason
 
     def rest(self) -> dict[str, str | int]:
-        """The call that goes on where this one ended."""
+        """The call that goes on where this one ended, in the same way."""
         steps = self.course.to_step - max(self.delivered, self.course.burn_in)
-        return {"chain": self.chain, "from_step": self.delivered, "steps": steps}
+        own: dict[str, str | int] = {"thin": self.course.thin, "emit": self.emit}
+        own = {name: value for name, value in own.items() if value != getattr(self.plan, name)}
+        return {"chain": self.chain, "from_step": self.delivered, "steps": steps, **own}
 
     async def __aenter__(self) -> "Run":
         self._running.add(self)
@@ -254,5 +256,5 @@ class Run:
                 await store.renew(self._lease)
             except LocalMomentsError as error:
                 self._failure = self._failure or error
-                self.halt("gone")
+                self.halt("lost")
                 return

@@ -287,7 +287,7 @@ def _from_step(record: Record, asked: int | None) -> int:
 
 def _changed(plan: Plan, model: Model, change: Change) -> Plan:
     kernels = model.manifest.kernels
-    kernel = change.kernel or plan.kernel
+    kernel = plan.kernel if change.kernel is None else change.kernel
     if kernel not in kernels:
         raise InputError(
             f"{plan.model} has no kernel {kernel[:50]!r}; it has {', '.join(kernels)}."

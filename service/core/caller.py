@@ -14,7 +14,7 @@ class Caller:
 
     name: str = ""  # of its API key; empty where there are none
     sees_all: bool = False  # every caller's chains
-    charge: Callable[[int], None] = free  # takes row-steps; raises RateError
+    charge: Callable[[int], None] = free  # row-steps; raises RateError, TooLargeError
 
 
 ANYONE = Caller()

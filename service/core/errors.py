@@ -6,6 +6,7 @@ LocalMomentsError
 ├── NoModelError             there is no usable model at all
 ├── UnusableAnswerError      a model gave NaN or infinity
 ├── StoreError               the chain store does not answer, or not in time
+├── WorkerError              the computation failed, and so everything that waited for it
 ├── DrainingError            the service is about to end and begins nothing new
 └── RequestError             the caller asked for what cannot be given
     ├── InputError           the numbers or the parameters do not fit
@@ -21,7 +22,9 @@ LocalMomentsError
     ├── SlowBodyError        a body that does not arrive in time
     ├── NoKeyError           no API key, or one that is not known
     ├── ScopeError           an API key that does not allow this
-    └── RateError            more requests or more work than the key's limits allow
+    ├── RateError            more requests or more work than the key's limits allow
+    ├── OverloadError        more work than the machine has room for at the moment
+    └── LateError            not done by the time that the caller gave
 
 Over HTTP each has one status; the table stands in service/api/problems.py.
 """
@@ -60,6 +63,10 @@ class UnusableAnswerError(LocalMomentsError):
 
 class StoreError(LocalMomentsError):
     """The chain store does not answer; nothing is known to be lost."""
+
+
+class WorkerError(LocalMomentsError):
+    """The computation failed by no fault of the caller's; it begins anew."""
 
 
 class DrainingError(LocalMomentsError):
@@ -124,3 +131,11 @@ class ScopeError(RequestError):
 
 class RateError(RequestError):
     """The API key's requests or work are used up for the moment."""
+
+
+class OverloadError(RequestError):
+    """There is no room for more work at the moment."""
+
+
+class LateError(RequestError):
+    """Not done by the time that the caller gave; what was committed stands."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from service.core.errors import DivergedError
 from service.core.noise import FLOOR_NOISE, normals
 from service.core.types import FARTHEST, Floats
-from service.engine.model import Model
+from service.engine.model import Arrays, Model
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,12 @@ class Position:
     mean: Floats  # (W, d)
     noisy: Floats  # (W, d)
 
+    def owned(self) -> "Position":
+        """The same with arrays of its own, that keep no larger batch in memory."""
+        state, mean = self.state.copy(), self.mean.copy()
+        noisy = state if self.noisy is self.state else mean
+        return Position(self.step, state, mean, noisy)
+
 
 def default_walk(model: Model, seed: int, kernel: str | None = None) -> Walk:
     """The model's own choice of kernel and scale."""
@@ -70,14 +76,25 @@ def points(model: Model, kernel: str, state: Floats) -> Floats:
     return model.run("decode", hidden=state, **model.noise_level(len(state)))["mean"]
 
 
-def advance(model: Model, walk: Walk, state: Floats, step: int) -> Position:
-    """The position at step + 1, from the state at `step`."""
+def step_noise(model: Model, walk: Walk, rows: int, step: int) -> Floats:
+    """What the kernel consumes at a step; (W, noise)."""
+    return normals(walk.seed, step, (rows, model.manifest.kernels[walk.kernel].noise))
+
+
+def step_inputs(
+    model: Model, walk: Walk, state: Floats, step: int, noise: Floats | None = None
+) -> Arrays:  # fmt: skip
+    """For the kernel's graph; `noise` where it was drawn already."""
+    if noise is None:
+        noise = step_noise(model, walk, len(state), step)
+    scale = np.full((len(state), 1), walk.scale[step % len(walk.scale)], dtype=np.float32)
+    return {"state": state, "noise": noise, "scale": scale}
+
+
+def landed(model: Model, walk: Walk, outputs: Arrays, step: int) -> Position:
+    """The position at step + 1, from the kernel's answer."""
     kernel = model.manifest.kernels[walk.kernel]
-    rows = len(state)
-    scale = np.full((rows, 1), walk.scale[step % len(walk.scale)], dtype=np.float32)
-    noise = normals(walk.seed, step, (rows, kernel.noise))
-    out = model.run(kernel.graph, state=state, noise=noise, scale=scale)
-    following, mean = out["next"], out["mean"]
+    following, mean = outputs["next"], outputs["mean"]
     if walk.floor > 0:
         following = following + walk.floor * normals(
             walk.seed, step, following.shape, stream=FLOOR_NOISE
@@ -90,6 +107,13 @@ def advance(model: Model, walk: Walk, state: Floats, step: int) -> Position:
     _check_bounds(step + 1, following, mean)
     noisy = following if kernel.space == "input" else mean
     return Position(step + 1, following, mean, noisy)
+
+
+def advance(model: Model, walk: Walk, state: Floats, step: int) -> Position:
+    """The position at step + 1, from the state at `step`."""
+    graph = model.manifest.kernels[walk.kernel].graph
+    outputs = model.run(graph, **step_inputs(model, walk, state, step))
+    return landed(model, walk, outputs, step)
 
 
 def _check_bounds(step: int, *arrays: Floats) -> None:

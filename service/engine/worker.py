@@ -1,7 +1,4 @@
-"""One thread that computes while the event loop serves; onnxruntime releases the GIL.
-
-Calls take their turns in the order in which they came.
-"""
+"""Everything that computes: graphs by the batcher, the algebra around them on its own thread."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,36 +6,45 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-import numpy as np
-
-from service.core.errors import UnusableAnswerError
 from service.core.types import Floats
+from service.engine.batcher import Batcher
+from service.engine.chain import Walk
 from service.engine.model import Arrays, Model
+from service.engine.walking import Leg, Walking
+from service.engine.work import OneShot
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class Worker:
-    """The thread, and the one way to run a graph."""
+    """The one way to run a graph, for one pass or for a chain of them."""
 
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="worker")
+    def __init__(self, batcher: Batcher | None = None) -> None:
+        self.batcher = batcher or Batcher()
+        self._algebra = ThreadPoolExecutor(max_workers=1, thread_name_prefix="algebra")
 
     async def run(self, model: Model, graph: str, **inputs: Floats) -> Arrays:
-        """One pass of a graph; its outputs are finite."""
-        return await self.call(_run, model, graph, inputs)
+        """One pass of a graph; its outputs are finite. Who is cancelled leaves the queue."""
+        work = OneShot(model, graph, inputs)
+        self.batcher.submit(work)
+        try:
+            return await work.answer
+        except asyncio.CancelledError:
+            work.over = True
+            raise
+
+    def walk(self, model: Model, walk: Walk, leg: Leg) -> Walking:
+        """A chain that walks from now on."""
+        walking = Walking(self.batcher, model, walk, leg)
+        walking.begin()
+        return walking
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Anything else that takes its time."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, partial(function, *args, **kwargs))
+        return await loop.run_in_executor(self._algebra, partial(function, *args, **kwargs))
 
     def close(self) -> None:
-        self._thread.shutdown(cancel_futures=True)
-
-
-def _run(model: Model, graph: str, inputs: Arrays) -> Arrays:
-    outputs = model.run(graph, **inputs)
-    if not all(np.isfinite(array).all() for array in outputs.values()):
-        raise UnusableAnswerError(f"{model.manifest.reference} gave NaN or infinity.")
-    return outputs
+        self._algebra.shutdown(cancel_futures=True)
+        self.batcher.close()

@@ -54,6 +54,7 @@ def test_the_environment_wins_over_the_file(clean: Path, monkeypatch: pytest.Mon
         ("LOG_LEVEL", "loud"),
         ("DEFAULT_MODEL", "../etc"),
         ("DEFAULT_MODEL", "a@b"),
+        ("CORS_ORIGINS", "https://a.example/"),  # which no browser would send
     ],
 )
 def test_a_wrong_value_is_named_in_a_sentence(
@@ -72,6 +73,13 @@ def test_several_wrong_values_are_all_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("LOCALMOMENTS_LOG_LEVEL", "b")
     with pytest.raises(SettingsError, match=r"PORT is 'a'.*; .*LOG_LEVEL is 'b'"):
         load()
+
+
+def test_origins_are_listed_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALMOMENTS_CORS_ORIGINS", "https://a.example, http://localhost:3000,")
+    assert load().cors_origins == ("https://a.example", "http://localhost:3000")
+    monkeypatch.setenv("LOCALMOMENTS_CORS_ORIGINS", "*")
+    assert load().cors_origins == ("*",)
 
 
 def test_a_file_that_is_no_text_is_named(clean: Path) -> None:

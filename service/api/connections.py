@@ -1,0 +1,95 @@
+"""Connections that do not wait for ever: for a request's head, or for an answer to be read.
+
+uvicorn bounds only the pause between two requests. A connection that never sends a whole head, or
+that never reads its answer, stays open with it, and so does the answer in memory: closing waits
+until everything is sent. Nor has it a bound for a head's length. Bodies are timed and measured in
+service.api.middleware, where they can be answered.
+"""
+
+import asyncio
+import logging
+import socket
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+log = logging.getLogger(__name__)
+
+LEFT = "localmoments.left"  # ASGI extension: {"left": () -> has the caller left?}
+HEAD_BYTES = 2**18  # a point of some ten thousand columns fits into a query
+UNSENT_BYTES = 2**17  # that the system may hold of an answer
+LOOKS = 4  # in the time that a caller is given
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's, looked at now and then."""
+
+    head_seconds: float  # for a head, from the connection's start or the head's first byte
+    write_seconds: float  # in which some of what waits to be read must be read
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        _hold_little(transport)
+        self._head_since: float | None = self.loop.time()
+        self._head_bytes: int | None = None  # None: none has begun
+        self._unread: tuple[int, float] | None = None  # bytes, and since when so many
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._next_look.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        idle = self.cycle is None or self.cycle.response_complete
+        if idle and self._head_since is None:
+            self._head_since = self.loop.time()
+        if self._head_bytes is not None and not self.transport.is_closing():
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES:
+                self.send_400_response("The head of the request is too long.")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_bytes = 0
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._head_since, self._head_bytes, cycle = None, None, self.cycle
+        cycle.scope["extensions"] = {LEFT: {"left": lambda: cycle.disconnected}}
+
+    def resume_writing(self) -> None:
+        self._unread = None  # what waits from now on is something else
+        super().resume_writing()
+
+    def _wait(self) -> None:
+        seconds = min(self.head_seconds, self.write_seconds) / LOOKS
+        self._next_look = self.loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self._wait()
+        now = self.loop.time()
+        if self._head_since is not None and now - self._head_since >= self.head_seconds:
+            self.transport.close()
+        # Only then nothing is added any more, so that fewer bytes mean that some were read.
+        stands = self.flow.write_paused or self.transport.is_closing()
+        size = self.transport.get_write_buffer_size() if stands else 0
+        if not size or self._unread is None or size < self._unread[0]:
+            self._unread = (size, now) if size else None
+        elif now - self._unread[1] >= self.write_seconds:
+            log.info("answer left unread", extra={"fields": {"bytes": size, "client": self.client}})
+            self.transport.abort()
+
+
+def _hold_little(transport: asyncio.Transport) -> None:
+    """Linux would take 4 MB at once and then more in pieces of 1.4 MB, so that of a slow reader
+    nothing would be seen for long; like this pieces are of 0.1 MB."""
+    option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
+    connection = transport.get_extra_info("socket")
+    if option is not None and connection is not None:
+        connection.setsockopt(socket.IPPROTO_TCP, option, UNSENT_BYTES)
+
+
+def bounded(head_seconds: float, write_seconds: float) -> type[Connection]:
+    """For uvicorn, which makes one of these for each connection."""
+    times = {"head_seconds": head_seconds, "write_seconds": write_seconds}
+    return type("BoundedConnection", (Connection,), times)

@@ -1,0 +1,135 @@
+"""When a connection is given up, on a transport that holds what it is told to.
+
+What a real process does with real sockets is in tests/e2e/test_edges.py.
+"""
+
+import asyncio
+from collections.abc import Callable
+from copy import copy
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from service.api.connections import HEAD_BYTES, LEFT, Connection, bounded
+
+SECONDS = 0.2
+REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+class Transport(asyncio.Transport):
+    """Sends nothing by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written, self.waiting, self.closing, self.aborted = b"", 0, False, False
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        self.closing = True
+
+    def abort(self) -> None:
+        self.closing = self.aborted = True
+
+
+async def busy(scope: Any, receive: Any, send: Any) -> None:
+    await asyncio.sleep(60)
+
+
+def lived(
+    begin: Callable[[Connection, Transport], None],
+    now_and_then: Callable[[Connection, Transport], None] = lambda connection, transport: None,
+    head: float = 60,
+    write: float = 60,
+) -> Transport:
+    """The transport after four times the time that is given."""
+
+    async def live() -> Transport:
+        transport = Transport()
+        config = uvicorn.Config(busy, log_config=None, ws="none", lifespan="off")
+        connection = bounded(head, write)(config, ServerState(), {})
+        connection.connection_made(transport)
+        begin(connection, transport)
+        for _ in range(16):
+            await asyncio.sleep(SECONDS / 4)
+            now_and_then(connection, transport)
+        return copy(transport)  # before the loop ends what is at work
+
+    return asyncio.run(live())
+
+
+def hold(connection: Connection, transport: Transport) -> None:
+    transport.waiting = 1000
+    connection.pause_writing()
+
+
+def test_an_answer_of_which_nothing_is_read_is_given_up() -> None:
+    assert lived(hold, write=SECONDS).aborted
+
+
+def test_an_answer_of_which_a_little_is_read_is_not() -> None:
+    def read_a_little(connection: Connection, transport: Transport) -> None:
+        transport.waiting -= 1
+
+    assert not lived(hold, read_a_little, write=SECONDS).aborted
+
+
+def test_a_stream_that_is_taken_piece_by_piece_is_not() -> None:
+    """What waits is as much at every look, and yet never the same."""
+
+    def next_piece(connection: Connection, transport: Transport) -> None:
+        connection.resume_writing()
+        connection.pause_writing()
+
+    assert not lived(hold, next_piece, write=SECONDS).aborted
+
+
+@pytest.mark.parametrize(("closing", "waiting"), [(True, 1), (True, 0), (False, 1)])
+def test_a_closing_connection_is_given_up_for_a_single_byte(closing: bool, waiting: int) -> None:
+    def leave(connection: Connection, transport: Transport) -> None:
+        transport.closing, transport.waiting = closing, waiting
+
+    assert lived(leave, write=SECONDS).aborted == (closing and waiting == 1)
+
+
+def test_a_connection_without_a_head_is_closed_and_one_at_work_is_not() -> None:
+    def say(data: bytes) -> Callable[[Connection, Transport], None]:
+        return lambda connection, transport: connection.data_received(data)
+
+    assert lived(say(b""), head=SECONDS).closing
+    assert lived(say(REQUEST[:-1]), head=SECONDS).closing
+    assert not lived(say(REQUEST), head=SECONDS).closing
+    assert not lived(say(REQUEST + b"GET"), head=SECONDS).closing  # its time has not come
+
+
+@pytest.mark.parametrize("length", [HEAD_BYTES - 100, HEAD_BYTES])
+def test_a_head_has_a_longest_length(length: int) -> None:
+    def begin(connection: Connection, transport: Transport) -> None:
+        for piece in (b"GET / HTTP/1.1\r\nX-A: ", b"a" * (length // 2), b"a" * (length // 2)):
+            connection.data_received(piece)
+
+    transport = lived(begin)
+    assert transport.closing == (b"400 Bad Request" in transport.written) == (length == HEAD_BYTES)
+
+
+def test_the_application_can_see_that_the_caller_left() -> None:
+    seen: list[bool] = []
+
+    def leave(connection: Connection, transport: Transport) -> None:
+        connection.data_received(REQUEST)
+        left: Any = connection.scope["extensions"][LEFT]["left"]
+        seen.append(left())
+        connection.connection_lost(None)
+        seen.append(left())
+
+    lived(leave)
+    assert seen == [False, True]
