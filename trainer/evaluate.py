@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from service.core.errors import DivergedError
 from service.core.moments import Estimator, Moments, in_user_units, local_moments, spectrum_of
 from service.core.noise import normals
 from service.core.normaliser import Normaliser
@@ -60,11 +61,18 @@ def evaluate(model: Model, dataset: Dataset, split: Split) -> dict[str, Any]:
     figures: dict[str, Any] = {"rows": len(held.test), **reconstruction(model, held.test)}
     figures["sliced Wasserstein"] = {"training rows": _distance(model, held.train, held.test)}
     for kernel in model.manifest.kernels:
-        samples = draw(model, kernel, len(held.test))
-        figures["sliced Wasserstein"][kernel] = _distance(model, samples, held.test)
+        figures["sliced Wasserstein"][kernel] = _sampled(model, kernel, held.test)
     if isinstance(dataset.truth, GaussianMixture):
         figures["moments"] = against_truth(model, dataset.truth, held.test[:100])
     return figures
+
+
+def _sampled(model: Model, kernel: str, test: Doubles) -> float | str:
+    """How far the kernel's samples are from the data; in words where they have no distance."""
+    try:
+        return _distance(model, draw(model, kernel, len(test)), test)
+    except DivergedError:
+        return "its chains leave all bounds"
 
 
 def reconstruction(model: Model, x: Doubles) -> dict[str, float]:

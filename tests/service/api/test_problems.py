@@ -72,7 +72,7 @@ def test_parameters_are_told_one_by_one(client: Any, problem: Any) -> None:
 def test_an_unexpected_error_is_logged_and_tells_the_caller_nothing(
     problem: Any, tmp_path: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    app = create_app(Settings(_env_file=None, models=tmp_path))
+    app = create_app(Settings(_env_file=None, models=tmp_path), "redis://nowhere.invalid")
 
     @app.get("/breaks")
     async def breaks() -> None:

@@ -1,0 +1,110 @@
+"""A chain on the batcher: a pass is a step, and positions to keep wait until they are fetched.
+
+Its methods run on the batcher's thread, but for the constructor, `begin`, `changed`, `fetch` and
+`halt`, which are the event loop's. It pauses when `ahead` positions were kept and not fetched, so
+a slow reader holds up its own chain and nobody's memory.
+"""
+
+import asyncio
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from service.core.types import Floats
+from service.engine.batcher import Batcher
+from service.engine.chain import Position, Walk, landed, step_inputs, step_noise
+from service.engine.model import Arrays, Model
+from service.engine.work import Work
+
+
+@dataclass(frozen=True)
+class Leg:
+    """From a state at a step to a later step, and which positions on the way to keep."""
+
+    state: Floats  # (W, n)
+    step: int
+    to_step: int
+    keeps: Callable[[int], bool]
+    ahead: float  # positions that may wait to be fetched; infinite: all, and no word of each
+
+    @property
+    def tells(self) -> bool:
+        return self.ahead < math.inf
+
+
+class Walking(Work):
+    """One leg of a chain; `state` and `step` are where it has come to."""
+
+    def __init__(self, batcher: Batcher, model: Model, walk: Walk, leg: Leg) -> None:
+        graph = model.manifest.kernels[walk.kernel].graph
+        super().__init__(model, graph, len(leg.state))
+        self.state, self.step = leg.state, leg.step
+        self.error: Exception | None = None
+        self.done = False
+        self._batcher, self._walk, self._leg = batcher, walk, leg
+        self._noise: Floats | None = None  # of the next step, where it was drawn ahead
+        self._underway = leg.step
+        self._kept: list[Position] = []
+        self._lock = threading.Lock()  # of what was kept and whether it pauses
+        self._loop = asyncio.get_running_loop()
+        self._news = asyncio.Event()
+
+    def begin(self) -> None:
+        if self.step < self._leg.to_step:
+            self._batcher.submit(self)
+        else:
+            self.done = True
+            self._news.set()
+
+    async def changed(self) -> None:
+        """Returns when there is something to fetch, or it is done."""
+        await self._news.wait()
+        self._news.clear()
+
+    def fetch(self) -> list[Position]:
+        """What was kept since the last time; a chain that had paused for it goes on."""
+        with self._lock:
+            kept, self._kept = self._kept, []
+            paused, self.paused = self.paused, False
+        if paused:
+            self._batcher.resume(self)
+        return kept
+
+    def halt(self) -> None:
+        """Stop before the next step."""
+        with self._lock:
+            self.over = True
+            paused, self.paused = self.paused, False
+        if paused:
+            self._batcher.resume(self)
+
+    def inputs(self) -> Arrays:
+        noise, self._noise, self._underway = self._noise, None, self.step
+        return step_inputs(self.model, self._walk, self.state, self.step, noise)
+
+    def prepare(self) -> None:
+        """The next step's noise, which depends on nothing but the seed and the step."""
+        if (following := self._underway + 1) < self._leg.to_step:
+            self._noise = step_noise(self.model, self._walk, self.rows, following)
+
+    def take(self, outputs: Arrays) -> bool:
+        position = landed(self.model, self._walk, outputs, self.step)
+        self.state, self.step = position.state, position.step
+        with self._lock:
+            if self._leg.keeps(position.step):
+                self._kept.append(position.owned())
+            more = self.step < self._leg.to_step
+            self.paused = more and not self.over and len(self._kept) >= self._leg.ahead
+            news = bool(self._kept) and self._leg.tells
+        if news:
+            self._loop.call_soon_threadsafe(self._news.set)
+        return more and not self.paused
+
+    def end(self, error: Exception | None) -> None:
+        self.error = error
+        self._loop.call_soon_threadsafe(self._finish)
+
+    def _finish(self) -> None:
+        self.done = True
+        self._news.set()

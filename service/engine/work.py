@@ -1,0 +1,124 @@
+"""What the batcher works on: rows for one graph, for one pass or for many."""
+
+import asyncio
+from dataclasses import dataclass
+
+import numpy as np
+
+from service.core.errors import UnusableAnswerError
+from service.engine.model import Arrays, Model
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of a work's rows."""
+
+    work: "Work"
+    start: int
+    stop: int
+
+    @property
+    def rows(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def is_last(self) -> bool:
+        return self.stop == self.work.rows
+
+    def inputs(self) -> Arrays:
+        whole = self.work.pass_inputs()
+        if self.rows == self.work.rows:
+            return whole
+        return {name: array[self.start : self.stop] for name, array in whole.items()}
+
+
+class Work:
+    """One caller's rows. All but the constructor runs on the batcher's thread."""
+
+    def __init__(self, model: Model, graph: str, rows: int, shapes: object = None) -> None:
+        self.model, self.graph, self.rows = model, graph, rows
+        self.key = (id(model), graph, shapes)  # what may share a pass
+        self.deadline = float("inf")  # on the monotonic clock
+        self.over = False  # nobody waits for it any more
+        self.paused = False  # it waits for its caller, and not for a pass
+        self.since = 0  # its place in the order of waiting
+        self.begun = 0  # rows that this pass has taken
+        self._inputs: Arrays | None = None
+        self._outputs: list[Arrays] = []
+
+    def inputs(self) -> Arrays:
+        """For the next pass; every array has `rows` rows."""
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """What can be made for the pass after this one while this one runs; on another thread."""
+
+    def take(self, outputs: Arrays) -> bool:
+        """A pass's answer; True asks for another pass now."""
+        raise NotImplementedError
+
+    def end(self, error: Exception | None) -> None:
+        """Nothing more comes, and why, if it is not done."""
+        raise NotImplementedError
+
+    def part(self, room: int) -> Part:
+        """The next rows of this pass."""
+        start = self.begun
+        self.begun = min(self.rows, start + room)
+        return Part(self, start, self.begun)
+
+    def pass_inputs(self) -> Arrays:
+        if self._inputs is None:
+            self._inputs = self.inputs()
+        return self._inputs
+
+    def gathered(self, outputs: Arrays) -> bool | None:
+        """What `take` says after the last part of a pass; None before."""
+        self._outputs.append(outputs)
+        if self.begun < self.rows or self._missing():
+            return None
+        whole, self._outputs, self._inputs, self.begun = _whole(self._outputs), [], None, 0
+        return self.take(whole)
+
+    def _missing(self) -> bool:
+        return sum(len(next(iter(part.values()))) for part in self._outputs) < self.rows
+
+
+def _whole(parts: list[Arrays]) -> Arrays:
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+class OneShot(Work):
+    """One pass for one request."""
+
+    def __init__(self, model: Model, graph: str, inputs: Arrays) -> None:
+        rows = len(next(iter(inputs.values())))
+        shapes = tuple((name, array.shape[1:]) for name, array in inputs.items())
+        super().__init__(model, graph, rows, shapes)
+        self._given = inputs
+        self._loop = asyncio.get_running_loop()
+        self.answer: asyncio.Future[Arrays] = self._loop.create_future()
+
+    def inputs(self) -> Arrays:
+        return self._given
+
+    def take(self, outputs: Arrays) -> bool:
+        if not all(np.isfinite(array).all() for array in outputs.values()):
+            raise UnusableAnswerError(f"{self.model.manifest.reference} gave NaN or infinity.")
+        self._found = outputs
+        return False
+
+    def end(self, error: Exception | None) -> None:
+        self._loop.call_soon_threadsafe(self._tell, error)
+
+    def _tell(self, error: Exception | None) -> None:
+        if self.answer.done():
+            return
+        if error is not None:
+            self.answer.set_exception(error)
+        elif self.over:
+            self.answer.cancel()
+        else:
+            self.answer.set_result(self._found)
