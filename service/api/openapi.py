@@ -45,7 +45,7 @@ HEADERS_OF = {
     "post /moments 200": MODEL,
 }
 LINKS = {  # of an answer that names a chain: method, path, and where the id goes
-    "go on": ("post", "/sample", "chain"),
+    "go_on": ("post", "/sample", "chain"),
     "look": ("get", "/chains/{id}", "id"),
     "moments": ("get", "/moments", "chain"),
     "fork": ("post", "/chains/{id}/fork", "id"),

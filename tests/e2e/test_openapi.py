@@ -112,7 +112,7 @@ def test_answers_are_as_openapi_says(
     start: Callable[..., Any], one_model: Path, tmp_path: Path
 ) -> None:
     service = start(one_model, log_level="warning", **SMALL)
-    check(*asked(service.http, tmp_path, 150, 150), least=2000)
+    check(*asked(service.http, tmp_path, 120, 120), least=2000)
     seen = answers(service.http.get("/metrics").text)
     assert sum(seen.values()) > 2000 and not [each for each in seen if each[1] >= "500"]
     paths = service.http.get("/openapi.json").json()["paths"]

@@ -53,7 +53,9 @@ def test_npy_gives_back_the_same_bits(rows: Any) -> None:
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_npy_takes_every_real_type_and_order(dtype: str, order: Any) -> None:
     array = np.arange(6).reshape(2, 3).astype(dtype, order=order)
-    assert np.array_equal(rows_of_npy(npy(array)), array.astype(np.float64))
+    rows = rows_of_npy(npy(array))
+    assert np.array_equal(rows, array.astype(np.float64))
+    assert rows.flags.c_contiguous  # or orjson cannot write them back
     assert np.array_equal(rows_of_npy(npy(array, version=(2, 0))), array.astype(np.float64))
 
 
@@ -74,6 +76,7 @@ def test_a_point_in_a_query_is_what_it_says() -> None:
 @pytest.mark.parametrize(
     "value",
     [None, 3, "1,2", {}, [1.0, 2.0], [["1"]], [[None]], [[True, 1.0]], [[True]], [[1], [1, 2]],
+     [["a" * 10**6, *[0] * 10**6]],
      [[]], [[[1.0]]], [[1.0, [2.0]]], [[{}]], [[2**70, "x"]], [[1.0], 2.0]],
 )  # fmt: skip
 def test_json_that_is_not_rows_of_numbers_is_refused(value: Any) -> None:
@@ -110,6 +113,7 @@ HUGE = b"\x93NUMPY\x01\x00v\x00" + (
         npy(np.zeros((1, 2), [("a", "f4")])),
         npy(np.array([[None]]), allow_pickle=True),
         npy([[1.0]]).replace(b"(1, 1)", b"(-1,-1"),
+        npy([[1.0]]).replace(b"(1, 1), }   ", b"(True, 1), }"),
         npy([[1.0]]).replace(b"(1, 1)", b"(((((("),
         HUGE,
     ],

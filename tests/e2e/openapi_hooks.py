@@ -1,0 +1,130 @@
+"""What schemathesis must be told about a service of one model; loaded by its own process.
+
+OpenAPI describes every model at once: rows of any width, any kernel's name. The requests that are
+generated here are for the one that is served, which stands in OPENAPI_MODEL as GET /models tells
+it, and for the chain in OPENAPI_CHAIN. Nothing else is changed, and no answer's schema is.
+"""
+
+import io
+import json
+import os
+import re
+from typing import Any
+
+import numpy as np
+import schemathesis
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from schemathesis.core.parameters import ParameterLocation
+
+MODEL = json.loads(os.environ["OPENAPI_MODEL"])
+CHAIN = os.environ["OPENAPI_CHAIN"]
+D = MODEL["input_dims"]
+
+# What a schema cannot say: one parameter that fits another, a chain, a limit, or the data.
+REASONS = re.compile(
+    r"too far from all that|is (nan|-?inf), not a finite|one of the three|^walker is \d+"
+    r"|points for \d+ walkers|rows for \d+ walkers|belongs to a chain that exists"
+    r"|of chain .* cannot be changed|Idempotency-Key was used|left all bounds|walks in \w+ space"
+    r"|are the most|are more than the \d+ allowed"
+)
+
+
+@schemathesis.hook
+def before_load_schema(context: Any, raw_schema: dict[str, Any]) -> None:
+    """Only what the service refuses just as well: what is outside is still wrong."""
+    schemas = raw_schema["components"]["schemas"]
+    _all_wide(schemas["FromPoints"]["properties"]["points"])
+    _wide(schemas["Clamp"]["properties"]["mask"])
+    for kind in schemas["Clamp"]["properties"]["values"]["anyOf"]:
+        (_all_wide if kind["items"]["type"] == "array" else _wide)(kind)
+    for operation in (each for path in raw_schema["paths"].values() for each in path.values()):
+        body = operation.get("requestBody", {"content": {}})["content"].get("application/json")
+        fields = {p["name"]: p["schema"] for p in operation.get("parameters", ())}
+        for properties in (fields, body["schema"]["properties"] if body else {}):
+            _narrow(properties)
+        if "id" in fields and operation["operationId"].startswith(("look", "fork")):
+            fields["id"].update(enum=[CHAIN])  # one to end must be made first: by links
+
+
+@schemathesis.hook.apply_to(method="DELETE")
+def filter_case(context: Any, case: Any) -> bool:
+    return case.path_parameters.get("id") != CHAIN
+
+
+@schemathesis.hook
+def before_call(context: Any, case: Any, kwargs: Any) -> None:
+    """Boundaries are tried with all parameters there: here go those that exclude the others.
+
+    What is wrong in a query must not be put right by the body, which wins.
+    """
+    if not case.meta:
+        return
+    wrong = {place for place in ParameterLocation if case.meta.is_negative_at(place)}
+    if wrong == {ParameterLocation.QUERY} and isinstance(case.body, dict):
+        for name in case.query:
+            case.body.pop(name, None)
+    if wrong or case.meta.generation.mode.is_negative:
+        return
+    if case.operation.label == "GET /moments":
+        for spare in [name for name in ("x", "x_b64", "chain") if name in case.query][1:]:
+            del case.query[spare]
+    if case.operation.label == "POST /sample" and case.meta.phase.name.value == "coverage":
+        case.headers.pop("idempotency-key", None)
+        for said in (case.query, case.body):
+            if isinstance(said, dict) and said.get("chain") == "0" * 32:
+                del said["chain"]
+                said.pop("from_step", None)
+
+
+def _narrow(properties: dict[str, Any]) -> None:
+    if properties.get("x", {}).get("type") == "array":
+        _all_wide(properties["x"])
+    if "x_b64" in properties:
+        pattern = properties["x"]["pattern"].replace(")*$", f"){{{D - 1}}}$")
+        properties["x"].update(pattern=pattern)
+        properties["x_b64"].update(pattern=f"^[A-Za-z0-9_-]{{{-(-4 * D * 8 // 6)}}}={{0,2}}$")
+    if "sigma" in properties:
+        low, high = MODEL["noise_levels"]
+        _said(properties["sigma"]).update(minimum=low, maximum=high)
+    if "kernel" in properties:
+        _said(properties["kernel"]).update(enum=[*MODEL["kernels"]])
+    for name in {"model", "name"} & {*properties}:
+        _said(properties[name]).update(enum=[MODEL["name"], MODEL["reference"]])
+
+
+def _said(schema: dict[str, Any]) -> dict[str, Any]:
+    """Its schema without null."""
+    found: dict[str, Any] = schema["anyOf"][0] if "anyOf" in schema else schema
+    return found
+
+
+def _wide(row: dict[str, Any]) -> None:
+    row.update(minItems=D, maxItems=D)
+
+
+def _all_wide(rows: dict[str, Any]) -> None:
+    _wide(rows["items"])
+
+
+def _npy(rows: Any) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, rows)
+    return stream.getvalue()
+
+
+KINDS = st.sampled_from(["<f4", "<f8", ">f8", "<i2", "u1"])
+ROWS = KINDS.flatmap(
+    lambda kind: arrays.arrays(
+        kind, st.tuples(st.integers(1, 5), st.just(D)), elements={"min_value": 0, "max_value": 3}
+    )
+)
+schemathesis.openapi.media_type("application/x-npy", ROWS.map(_npy))
+
+
+@schemathesis.check
+def refuses_valid_requests_only_for_what_no_schema_says(ctx: Any, response: Any, case: Any) -> None:
+    """positive_data_acceptance lets these statuses pass: here is for what."""
+    if response.status_code in (413, 422) and case.meta and case.meta.generation.mode.is_positive:
+        detail = response.json()["detail"]
+        assert REASONS.search(detail), detail
