@@ -31,6 +31,7 @@ from service.api.middleware import (
 )
 from service.api.openapi import documented
 from service.chains.use_cases import ChainLimits, Chains
+from service.engine.batcher import Batcher
 from service.engine.repository import Repository
 from service.engine.worker import Worker
 from service.sampling import Limits, Sampling
@@ -59,7 +60,7 @@ def create_app(settings: Settings, store_url: str) -> FastAPI:
     repository = Repository(
         settings.models, default=settings.default_model, threads=settings.compute_threads
     )
-    worker = Worker()
+    worker = Worker(Batcher(settings.max_batch_rows, settings.max_load_rows))
     store = ChainStore(
         store_url,
         chain_seconds=settings.chain_seconds,

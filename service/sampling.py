@@ -1,7 +1,7 @@
 """Use cases: what the service does with a model, whoever asks and however it is sent.
 
-Everything here is in the units of the user's data. Graphs and algebra run on the worker's thread,
-a call at a time, so the event loop goes on serving and long requests take turns with short ones.
+Everything here is in the units of the user's data. Graphs and algebra run on the worker's threads,
+so the event loop goes on serving, and rows of several requests share graph calls.
 """
 
 from collections.abc import Iterator, Sequence
@@ -111,6 +111,7 @@ class Sampling:
                 "the most in one request: ask for fewer rows, a lower rank or no covariance."
             )
         check_range(model, x)
+        self._worker.batcher.admit(len(x))
 
     def _whole(self, d: int, question: Question) -> bool:
         """A covariance has d² numbers, so that there the whole Jacobian costs no more."""

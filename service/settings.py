@@ -71,6 +71,12 @@ class Settings(BaseSettings):
             "above it from a block Krylov method",
         ),
     ] = FULL_JACOBIAN_DIMS
+    max_batch_rows: Annotated[
+        int, Field(gt=0, le=65_536, description="most rows in one graph call")
+    ] = 256  # fmt: skip
+    max_load_rows: Annotated[
+        int, Field(gt=0, description="rows in work at a time; beyond it callers get a 429")
+    ] = 8192
     max_body_bytes: Annotated[int, Field(gt=0, description="largest request body")] = 32 * 2**20
     max_rows: Annotated[
         int, Field(gt=0, description="most rows in one reconstruction, most walkers of a chain")

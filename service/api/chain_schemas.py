@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from service.api.schemas import CHAIN, MODEL, WHOLE, Point, Points, Row, Rows
+from service.api.schemas import CHAIN, MODEL, WHOLE, Point, Points, Row, Rows, Timeout
 
 LARGEST_SEED = 2**63 - 1
 MOST_STEPS = 10**9
@@ -93,6 +93,13 @@ class _Sample(BaseModel):
         Field(description="give the local mean, or the noisy sample; if not said, as the model"),
     ] = None
     stream: Annotated[bool, Field(description="send samples as they are made")] = False
+    timeout_ms: Annotated[
+        Timeout,
+        Field(
+            description="stop after so many milliseconds: a stream ends with what to resume, "
+            "anything else is a 408; the chain is kept either way"
+        ),
+    ] = None
 
 
 class SampleQuery(_Sample):

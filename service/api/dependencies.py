@@ -1,7 +1,8 @@
 """What handlers are given, and the parts of parsing and encoding that they share."""
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
@@ -12,7 +13,7 @@ from service.api import problems, schemas
 from service.api.encodings import JSON, NPY, read_json, rows_of_json, rows_of_npy
 from service.api.negotiation import body_format
 from service.chains.use_cases import Chains
-from service.core.errors import InputError
+from service.core.errors import InputError, LateError
 from service.core.types import Doubles
 from service.engine.repository import Catalogue
 from service.sampling import Sampling
@@ -64,6 +65,16 @@ def _of_json(body: bytes, query: P) -> tuple[Doubles, P]:
 async def off_loop(size: int, function: Callable[..., T], *args: object) -> T:
     """Small work here and now, large work on a thread."""
     return await asyncio.to_thread(function, *args) if size > LARGE else function(*args)
+
+
+@contextlib.asynccontextmanager
+async def in_time(milliseconds: int | None) -> AsyncIterator[None]:
+    """What is not done by then is given up, and leaves the queue if it still waits."""
+    try:
+        async with asyncio.timeout(None if milliseconds is None else milliseconds / 1000):
+            yield
+    except TimeoutError:
+        raise LateError(f"This was not done within {milliseconds} ms.") from None
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:

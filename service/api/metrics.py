@@ -21,7 +21,6 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 
 
 COUNTED = {  # what a tally counts, in Prometheus' words
-    "row_steps": ("localmoments_row_steps", "Steps that chains took, times their walkers."),
     "commits": ("localmoments_commits", "States of chains written to the store."),
     "conflicts": ("localmoments_conflicts", "Calls or commits refused for another writer's sake."),
     "opened": ("localmoments_chains_opened", "Chains begun or forked."),
@@ -37,6 +36,15 @@ class _Tallies(Collector):
     def collect(self) -> Iterator[Metric]:
         for field, (name, text) in COUNTED.items():
             yield CounterMetricFamily(name, text, value=getattr(self._chains.tally, field))
+        batcher, steps = self._chains.batcher, self._chains.row_steps
+        for name, text, value in (
+            ("localmoments_row_steps", "Steps that chains took, times their walkers.", steps),
+            ("localmoments_batch_rows", "Rows that went through graphs.", batcher.rows),
+            ("localmoments_batches", "Graph calls.", batcher.passes),
+            ("localmoments_worker_failures", "Times the computation began anew.", batcher.restarts),
+        ):
+            yield CounterMetricFamily(name, text, value=value)
+        yield GaugeMetricFamily("localmoments_load_rows", "Rows in work.", value=batcher.load)
         running = self._chains.running
         yield GaugeMetricFamily("localmoments_chains_running", "Chains walked now.", value=running)
 

@@ -11,6 +11,7 @@ from service.api.dependencies import (
     Walkable,
     answered,
     body_of,
+    in_time,
     off_loop,
     problem_responses,
     rows_and_parameters,
@@ -43,7 +44,7 @@ def _responses(model: type[MomentsAnswer | MomentsAnswers], *statuses: int) -> d
             "model": model,
             "content": {NPZ: {"schema": {"type": "string", "format": "binary"}}},
         },
-        **problem_responses(404, 406, 413, 422, 500, 503, *statuses),
+        **problem_responses(404, 406, 408, 413, 422, 429, 500, 503, *statuses),
     }
 
 
@@ -65,7 +66,8 @@ async def moments_at_one(
     point, model = await _point(query, chains, caller)
     question = _question(query)
     caller.charge(_cost(point[None], question))
-    answer = await sampling.moments(point[None], question, model)
+    async with in_time(query.timeout_ms):
+        answer = await sampling.moments(point[None], question, model)
     fields = _fields(answer, query)
     one = {name: value[0] if name in ARRAYS else value for name, value in fields.items()}
     return await _encoded(one, kind)
@@ -76,7 +78,7 @@ async def moments_at_one(
     summary="Local moments at many points",
     response_class=Response,
     openapi_extra=body_of(MomentsRequest),
-    responses=_responses(MomentsAnswers, 408, 415),
+    responses=_responses(MomentsAnswers, 415),
 )
 async def moments_at_many(
     request: Request,
@@ -89,7 +91,8 @@ async def moments_at_many(
     x, asked = await rows_and_parameters(request, query)
     question = _question(asked)
     caller.charge(_cost(x, question))
-    answer = await sampling.moments(x, question, asked.model)
+    async with in_time(asked.timeout_ms):
+        answer = await sampling.moments(x, question, asked.model)
     return await _encoded(_fields(answer, asked), kind)
 
 

@@ -10,6 +10,7 @@ from service.api.dependencies import (
     UseCases,
     answered,
     body_of,
+    in_time,
     off_loop,
     problem_responses,
     rows_and_parameters,
@@ -32,7 +33,7 @@ router = APIRouter(tags=["moments"])
             "model": ReconstructAnswer,
             "content": {NPY: {"schema": {"type": "string", "format": "binary"}}},
         },
-        **problem_responses(404, 406, 408, 413, 415, 422, 500, 503),
+        **problem_responses(404, 406, 408, 413, 415, 422, 429, 500, 503),
     },
 )
 async def reconstruct(
@@ -42,7 +43,8 @@ async def reconstruct(
     kind = answer_format(request, (JSON, NPY))
     x, asked = await rows_and_parameters(request, query)
     caller.charge(len(x))
-    answer = await sampling.reconstruct(x, asked.model, asked.sigma)
+    async with in_time(asked.timeout_ms):
+        answer = await sampling.reconstruct(x, asked.model, asked.sigma)
     if kind == NPY:
         content = await off_loop(x.size, write_npy, answer.reconstruction)
     else:

@@ -20,7 +20,7 @@ from service.chains.plan import digest
 from service.chains.run import Run, Sample
 from service.chains.use_cases import Chains
 from service.core.caller import Caller
-from service.core.errors import DrainingError
+from service.core.errors import DrainingError, LateError
 
 router = APIRouter(tags=["chains"])
 
@@ -99,7 +99,7 @@ def _plain(asked: Asked) -> Any:
     """All that makes a request the same; how it is sent back does not."""
     start, clamp = asked.making.start, asked.making.clamp
     making = vars(asked.making) | {"start": start and vars(start), "clamp": clamp and vars(clamp)}
-    return [making, vars(asked.stretch) | {"streamed": False}]
+    return [making, vars(asked.stretch) | {"streamed": False, "seconds": None}]
 
 
 async def _all(run: Run, request: Request) -> list[Sample]:
@@ -108,13 +108,16 @@ async def _all(run: Run, request: Request) -> list[Sample]:
     if run.halted == "gone":
         raise ClientDisconnect
     if not run.finished:
-        raise DrainingError(
-            f"The service is about to end; the chain is kept at step {run.step}.",
-            retry_after=1,
-            chain=run.chain,
-            step=run.step,
-        )
+        raise _cut_short(run)
     return samples
+
+
+def _cut_short(run: Run) -> LateError | DrainingError:
+    facts: dict[str, Any] = {"chain": run.chain, "step": run.step}
+    if run.halted == "late":
+        return LateError(f"Time is over; the chain is kept at step {run.step}.", **facts)
+    sentence = f"The service is about to end; the chain is kept at step {run.step}."
+    return DrainingError(sentence, retry_after=1, **facts)
 
 
 def described(run: Run) -> dict[str, Any]:

@@ -100,5 +100,6 @@ def _asked(said: SampleQuery | SampleRequest, start: Start | None, known: Known 
         start=start,
         clamp=known,
     )
-    stretch = Stretch(said.steps, said.thin, said.emit, said.from_step)
+    seconds = None if said.timeout_ms is None else said.timeout_ms / 1000
+    stretch = Stretch(said.steps, said.thin, said.emit, said.from_step, seconds=seconds)
     return Asked(making, stretch, said.chain, said.stream)

@@ -38,6 +38,13 @@ def _words(value: object) -> object:
     return [w for p in parts for w in (p.split(",") if isinstance(p, str) else [p])]
 
 
+Timeout = Annotated[
+    int | None,
+    Field(ge=1, le=3_600_000, description="give up after so many milliseconds, with a 408"),
+    WHOLE,
+]
+
+
 class Parameters(BaseModel):
     """What both kinds of request share; a name that is not listed is refused."""
 
@@ -45,6 +52,7 @@ class Parameters(BaseModel):
 
     model: Annotated[str | None, Field(description=MODEL)] = None
     sigma: Annotated[float | None, Field(gt=0, allow_inf_nan=False, description=SIGMA)] = None
+    timeout_ms: Timeout = None
 
 
 class MomentsParameters(Parameters):

@@ -55,3 +55,4 @@ class Stretch:
     emit: Emission | None = None
     from_step: int | None = None
     streamed: bool = False
+    seconds: float | None = None  # the most that it may take

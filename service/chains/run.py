@@ -1,4 +1,4 @@
-"""One call on a chain: a task walks, and what it keeps is handed out once it is committed.
+"""One call on a chain: the batcher walks it, and what it keeps is handed out once committed.
 
 The walking runs ahead of the committing by a few samples at most. A commit takes whatever was kept
 while the one before it was on its way, so a slow store makes commits fewer, not the chain slower
@@ -7,6 +7,7 @@ than it must be; and a caller that reads slowly holds the walking up, not the me
 
 import asyncio
 import logging
+import math
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal
@@ -18,8 +19,8 @@ from service.chains.plan import Plan
 from service.core.errors import LocalMomentsError
 from service.core.normaliser import Normaliser
 from service.core.types import Doubles, Floats
-from service.engine.chain import Position, advance
 from service.engine.model import Model
+from service.engine.walking import Leg
 from service.engine.worker import Worker
 from service.store.chains import ChainStore, Lease, Record, Snapshot
 
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 
 AHEAD = 8  # kept samples that may wait for their commit
 
-Reason = Literal["gone", "draining", "lost"]  # the caller, the service, the lease
+Reason = Literal["gone", "draining", "lost", "late"]  # caller, service, lease, time
 
 
 @dataclass(frozen=True)
@@ -98,24 +99,31 @@ class Run:
     ) -> None:
         self.chain, self.plan, self.model, self.course = record.id, plan, model, course
         self.emit = stretch.emit or plan.emit
-        self.streamed = stretch.streamed
+        self.streamed, self._seconds = stretch.streamed, stretch.seconds
         self.step = record.head.step  # the newest that is committed
         self.delivered = course.from_step  # the newest whose samples were handed out
-        self.finished = False  # the whole course was walked
         self.halted: Reason | None = None
         self._means, self._lease, self._running = means, lease, running
         self._record = record
         self._base: Snapshot | None = None  # the one to commit with the next state
-        self._last: Snapshot | None = None  # the newest that was walked to
-        self._kept: asyncio.Queue[Sample | None] = asyncio.Queue(AHEAD)
-        self._whole: list[Sample] | None = None
-        self._failure: Exception | None = None
-        self._released = False
-        self._tasks: list[asyncio.Task[None]] = []
+        self._failure: Exception | None = None  # of the lease
+        self._late: asyncio.TimerHandle | None = None
+        self._released = self._lost = False
+
+    @property
+    def finished(self) -> bool:
+        """The whole course was walked."""
+        walking = self._walking
+        return walking.done and walking.error is None and walking.step == self.course.to_step
+
+    @property
+    def row_steps(self) -> int:
+        return self._walking.row_steps
 
     def halt(self, reason: Reason) -> None:
         """Stop before the next step; what was walked is committed."""
         self.halted = self.halted or reason
+        self._walking.halt()
 
     def rest(self) -> dict[str, str | int]:
         """The call that goes on where this one ended, in the same way."""
@@ -125,123 +133,102 @@ class Run:
         return {"chain": self.chain, "from_step": self.delivered, "steps": steps, **own}
 
     async def __aenter__(self) -> "Run":
+        start = self._nearest()
+        if start is self._record.head and start.step > self._record.base.step:
+            self._base = start
+        self._walking = self._means.worker.walk(self.model, self.plan.walk, self._leg(start))
+        self._holding = asyncio.create_task(self._hold())
+        if self._seconds is not None:
+            self._late = asyncio.get_running_loop().call_later(self._seconds, self.halt, "late")
         self._running.add(self)
-        self._tasks = [asyncio.create_task(self._hold())]
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:  # fmt: skip
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._holding.cancel()
+        if self._late is not None:
+            self._late.cancel()
+        self._walking.halt()
         try:
+            await self._walking.ended()
             await self._let_go()
         finally:
+            self._means.tally.row_steps += self.row_steps
             self._running.discard(self)
 
     async def next(self) -> list[Sample]:
         """Samples that are committed; empty when there are no more. Raises what went wrong."""
-        if len(self._tasks) == 1:
-            self._tasks.append(asyncio.create_task(self._walk()))
-        samples, more = await self._waiting()
-        if samples:
-            await self._commit(release=False)
-            self.delivered = samples[-1].step
-        elif not more:
-            await self._end()
-        return samples
+        while True:
+            done = self._walking.done
+            if samples := self._fetched():
+                await self._commit(self._walking.latest)
+                self.delivered = samples[-1].step
+                return samples
+            if done:
+                await self._end()
+                return []
+            await self._walking.changed()
 
     async def all(self) -> list[Sample]:
         """Every sample at once, committed."""
-        self._whole = []
-        self._tasks.append(asyncio.create_task(self._walk()))
-        await self._tasks[-1]
+        await self._walking.ended()
+        samples = self._fetched()
         await self._end()
-        return self._whole
-
-    async def _waiting(self) -> tuple[list[Sample], bool]:
-        """One sample or more, as many as there are; and whether others may come."""
-        got = [await self._kept.get()]
-        while got[-1] is not None and not self._kept.empty():
-            got.append(self._kept.get_nowait())
-        if got[-1] is None:
-            self._kept.put_nowait(None)  # to be found again
-        return [sample for sample in got if sample is not None], got[-1] is not None
-
-    async def _end(self) -> None:
-        """The last state is committed; then what went wrong, if anything did, is raised."""
-        await self._commit(release=True)
-        if self._failure is not None:
-            raise self._failure
-
-    async def _walk(self) -> None:
-        """From the nearest snapshot to the end of the course."""
-        try:
-            start = self._nearest()
-            state = np.frombuffer(start.state, np.float32).reshape(self.plan.walkers, -1)
-            if start is self._record.head and start.step > self._record.base.step:
-                self._base = start
-            for step in range(start.step, self.course.to_step):
-                if self.halted is not None:
-                    break
-                position = await self._means.worker.call(
-                    advance, self.model, self.plan.walk, state, step
-                )
-                state = position.state
-                await self._note(position)
-            else:
-                self.finished = True
-        except Exception as error:  # told by the one who waits for samples
-            self._failure = error
-        if self._whole is None:
-            await self._kept.put(None)
+        return samples
 
     def _nearest(self) -> Snapshot:
         """The newest snapshot at or before the step to go on from."""
         head, base = self._record.head, self._record.base
         return head if head.step <= self.course.from_step else base
 
-    async def _note(self, position: Position) -> None:
-        self._means.tally.row_steps += self.plan.walkers
-        snapshot = Snapshot(position.step, position.state.tobytes())
-        if position.step == self.course.from_step:
-            self._base = snapshot
-        if position.step > self._record.head.step:
-            self._last = snapshot
-        if self.course.keeps(position.step):
-            await self._keep(position)
+    def _leg(self, start: Snapshot) -> Leg:
+        return Leg(
+            state=np.frombuffer(start.state, np.float32).reshape(self.plan.walkers, -1),
+            step=start.step,
+            to_step=self.course.to_step,
+            keeps=self.course.keeps,
+            noisy=self.emit == "noisy",
+            mark=self.course.from_step,
+            ahead=AHEAD if self.streamed else math.inf,
+        )
 
-    async def _keep(self, position: Position) -> None:
-        z = position.mean if self.emit == "mean" else position.noisy
-        sample = Sample(position.step, z, self.model.manifest.normaliser)
-        if self._whole is None:
-            await self._kept.put(sample)
-        else:
-            self._whole.append(sample)
+    def _fetched(self) -> list[Sample]:
+        kept = self._walking.fetch()
+        if self._walking.marked is not None:
+            self._base = Snapshot(self.course.from_step, self._walking.marked.tobytes())
+            self._walking.marked = None
+        units = self.model.manifest.normaliser
+        return [Sample(step, z, units) for step, z in kept]
 
-    async def _commit(self, release: bool) -> None:
-        """The newest state that was walked to; a state that is committed already is left alone."""
-        last, base = self._last, self._base
-        if last is None or last.step <= self.step:
+    async def _end(self) -> None:
+        """The last state is committed; then what went wrong, if anything did, is raised."""
+        await self._commit((self._walking.step, self._walking.state), release=True)
+        if error := self._failure or self._walking.error:
+            raise error
+
+    async def _commit(self, at: tuple[int, Floats] | None, release: bool = False) -> None:
+        """A state beyond the committed one; any other is left alone."""
+        if at is None or at[0] <= self.step or self._lost:
             return
         store, tally = self._means.store, self._means.tally
+        head = Snapshot(at[0], at[1].tobytes())
         try:
-            await store.commit(self._lease, self.step, last, base, release=release)
+            await store.commit(self._lease, self.step, head, self._base, release=release)
         except LocalMomentsError:
             tally.conflicts += 1
-            self._last = None  # nothing more can be committed under this lease
+            self._lost = True  # nothing more can be committed under this lease
             raise
         tally.commits += 1
-        self.step, self._base, self._released = last.step, None, release
+        self.step, self._base, self._released = head.step, None, release
 
     async def _let_go(self) -> None:
         """Whatever happened, the state is kept and the next call need not wait."""
         if self._released:
             return
         try:
-            await self._commit(release=True)
+            await self._commit((self._walking.step, self._walking.state), release=True)
             if not self._released:
                 await self._means.store.release(self._lease)
         except LocalMomentsError as error:  # the lease runs out by itself

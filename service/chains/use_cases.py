@@ -79,6 +79,7 @@ class Chains:
         self.draining = False
         self._models, self._worker, self._limits = models, worker, limits
         self._means = Means(store, worker, self.tally)
+        self.batcher = worker.batcher
         self._running: set[Run] = set()
 
     async def open(
@@ -146,6 +147,7 @@ class Chains:
     async def check_ready(self) -> None:
         """Raise where a call would fail whatever it asked for."""
         self._admit_new()
+        self.batcher.check()
         await self.store.ping()
 
     def drain(self, *, whole: bool) -> None:
@@ -154,6 +156,11 @@ class Chains:
         for run in self._running:
             if run.streamed or whole:
                 run.halt("draining")
+
+    @property
+    def row_steps(self) -> int:
+        """Of all runs, those under way too."""
+        return self.tally.row_steps + sum(run.row_steps for run in self._running)
 
     @property
     def running(self) -> int:
@@ -219,6 +226,7 @@ class Chains:
                 f"The answer would hold {values} numbers, but {limits.values} are the most that "
                 "is not streamed: stream it, or ask for fewer steps or a larger thin."
             )
+        self.batcher.admit(walkers)
         caller.charge(walkers * (course.to_step - nearest))
 
     def _run(

@@ -16,19 +16,20 @@ from time import monotonic, perf_counter
 
 import numpy as np
 
-from service.core.errors import LateError, OverloadError, WorkerError
+from service.core.errors import OverloadError, WorkerError
 from service.engine.model import Arrays
-from service.engine.work import Part, Work
+from service.engine.work import After, Part, Work
 
 log = logging.getLogger(__name__)
 
+UNWELL_SECONDS = 2.0
 SMOOTH = 0.05  # weight of the newest pass in the measured speed
 
 
 class Batcher:
     """The thread, its lanes of waiting work, and how much of it may wait."""
 
-    def __init__(self, max_rows: int = 256, max_load: int = 16_384) -> None:
+    def __init__(self, max_rows: int, max_load: int) -> None:
         self.max_rows, self.max_load = max_rows, max_load
         self.load = 0  # rows of all work that is not ended
         self.passes = self.rows = self.restarts = 0
@@ -39,6 +40,7 @@ class Batcher:
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="ahead")
         self._prepared: Future[None] | None = None
         self._closed = False
+        self._unwell_until = 0.0
         self._thread = threading.Thread(target=self._serve, name="batcher", daemon=True)
         self._thread.start()
 
@@ -49,6 +51,11 @@ class Batcher:
                 f"{self.load} rows are in work, which leaves no room for {rows} more.",
                 retry_after=self.load / self._speed if self._speed else 1.0,
             )
+
+    def check(self) -> None:
+        """Raise for a while after a failure, so that balancers notice."""
+        if monotonic() < self._unwell_until or not self._thread.is_alive():
+            raise WorkerError("The computation failed and begins anew.", retry_after=UNWELL_SECONDS)
 
     def submit(self, work: Work) -> None:
         with self._changed:
@@ -62,6 +69,8 @@ class Batcher:
         with self._changed:
             if not self._closed:
                 self._queue(work)
+                return
+        self._end(work, WorkerError("The service is about to end."))
 
     def close(self) -> None:
         with self._changed:
@@ -89,6 +98,7 @@ class Batcher:
             except Exception:
                 log.exception("the batcher failed and begins anew")
                 self.restarts += 1
+                self._unwell_until = monotonic() + UNWELL_SECONDS
                 self._fail_all("The computation failed and begins anew.", parts)
 
     def _fail_all(self, sentence: str, parts: Sequence[Part] = ()) -> None:
@@ -113,13 +123,12 @@ class Batcher:
         return []
 
     def _taken(self, key: object) -> list[Part]:
-        lane, room, now = self._lanes[key], self.max_rows, monotonic()
+        lane, room = self._lanes[key], self.max_rows
         parts: list[Part] = []
         while lane and room:
             work = lane[0]
-            if work.over or work.deadline < now:
-                lane.popleft()
-                self._end(work, None if work.over else LateError("It did not end in time."))
+            if work.over:
+                self._end(lane.popleft(), None)
                 continue
             parts.append(part := work.part(room))
             room -= part.rows
@@ -159,7 +168,7 @@ class Batcher:
         for part in parts:
             stop = start + part.rows
             mine = outputs if len(parts) == 1 else {k: v[start:stop] for k, v in outputs.items()}
-            if self._take(part.work, mine):
+            if self._take(part.work, mine) is After.PASS:
                 again.append(part.work)
             start = stop
         if again:
@@ -167,19 +176,19 @@ class Batcher:
                 for work in again:
                     self._queue(work)
 
-    def _take(self, work: Work, outputs: Arrays) -> bool:
-        """True where the work is to come again."""
+    def _take(self, work: Work, outputs: Arrays) -> After:
         try:
-            more = work.gathered(outputs)
+            after = work.gathered(outputs)
         except Exception as error:
             self._end(work, error)
-            return False
-        if more is False and not work.paused:
+            return After.END
+        if after is After.END:
             self._end(work, None)
-        return more is True
+        return after
 
     def _end(self, work: Work, error: Exception | None) -> None:
-        self.load -= work.rows
+        with self._changed:
+            self.load -= work.rows
         work.end(error)
 
     def _count(self, rows: int, seconds: float) -> None:

@@ -48,12 +48,6 @@ class Position:
     mean: Floats  # (W, d)
     noisy: Floats  # (W, d)
 
-    def owned(self) -> "Position":
-        """The same with arrays of its own, that keep no larger batch in memory."""
-        state, mean = self.state.copy(), self.mean.copy()
-        noisy = state if self.noisy is self.state else mean
-        return Position(self.step, state, mean, noisy)
-
 
 def default_walk(model: Model, seed: int, kernel: str | None = None) -> Walk:
     """The model's own choice of kernel and scale."""

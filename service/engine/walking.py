@@ -15,7 +15,7 @@ from service.core.types import Floats
 from service.engine.batcher import Batcher
 from service.engine.chain import Position, Walk, landed, step_inputs, step_noise
 from service.engine.model import Arrays, Model
-from service.engine.work import Work
+from service.engine.work import After, Work
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class Leg:
     step: int
     to_step: int
     keeps: Callable[[int], bool]
+    noisy: bool  # what to keep: the noisy sample, or the mean
+    mark: int  # a step whose state is wanted as well
     ahead: float  # positions that may wait to be fetched; infinite: all, and no word of each
 
     @property
@@ -45,7 +47,10 @@ class Walking(Work):
         self._batcher, self._walk, self._leg = batcher, walk, leg
         self._noise: Floats | None = None  # of the next step, where it was drawn ahead
         self._underway = leg.step
-        self._kept: list[Position] = []
+        self._paused = False
+        self._kept: list[tuple[int, Floats]] = []
+        self.latest: tuple[int, Floats] | None = None  # the step and state of the last one kept
+        self.marked: Floats | None = None  # the state at the marked step
         self._lock = threading.Lock()  # of what was kept and whether it pauses
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
@@ -57,16 +62,25 @@ class Walking(Work):
             self.done = True
             self._news.set()
 
+    @property
+    def row_steps(self) -> int:
+        return self.rows * (self.step - self._leg.step)
+
     async def changed(self) -> None:
         """Returns when there is something to fetch, or it is done."""
         await self._news.wait()
-        self._news.clear()
+        if not self.done:
+            self._news.clear()
 
-    def fetch(self) -> list[Position]:
+    async def ended(self) -> None:
+        while not self.done:
+            await self.changed()
+
+    def fetch(self) -> list[tuple[int, Floats]]:
         """What was kept since the last time; a chain that had paused for it goes on."""
         with self._lock:
             kept, self._kept = self._kept, []
-            paused, self.paused = self.paused, False
+            paused, self._paused = self._paused, False
         if paused:
             self._batcher.resume(self)
         return kept
@@ -75,7 +89,7 @@ class Walking(Work):
         """Stop before the next step."""
         with self._lock:
             self.over = True
-            paused, self.paused = self.paused, False
+            paused, self._paused = self._paused, False
         if paused:
             self._batcher.resume(self)
 
@@ -88,18 +102,27 @@ class Walking(Work):
         if (following := self._underway + 1) < self._leg.to_step:
             self._noise = step_noise(self.model, self._walk, self.rows, following)
 
-    def take(self, outputs: Arrays) -> bool:
+    def take(self, outputs: Arrays) -> After:
         position = landed(self.model, self._walk, outputs, self.step)
         self.state, self.step = position.state, position.step
         with self._lock:
-            if self._leg.keeps(position.step):
-                self._kept.append(position.owned())
-            more = self.step < self._leg.to_step
-            self.paused = more and not self.over and len(self._kept) >= self._leg.ahead
+            self._note(position)
+            full = len(self._kept) >= self._leg.ahead
+            self._paused = full and not self.over and self.step < self._leg.to_step
+            after = After.PAUSE if self._paused else After.PASS
             news = bool(self._kept) and self._leg.tells
         if news:
             self._loop.call_soon_threadsafe(self._news.set)
-        return more and not self.paused
+        return after if self.step < self._leg.to_step else After.END
+
+    def _note(self, position: Position) -> None:
+        """Copies, which keep no larger batch in memory."""
+        if position.step == self._leg.mark:
+            self.marked = position.state.copy()
+        if self._leg.keeps(position.step):
+            z = position.noisy if self._leg.noisy else position.mean
+            self._kept.append((position.step, z.copy()))
+            self.latest = position.step, position.state.copy()
 
     def end(self, error: Exception | None) -> None:
         self.error = error

@@ -2,11 +2,21 @@
 
 import asyncio
 from dataclasses import dataclass
+from enum import Enum, auto
 
 import numpy as np
 
 from service.core.errors import UnusableAnswerError
 from service.engine.model import Arrays, Model
+
+
+class After(Enum):
+    """What follows a part of a pass."""
+
+    PARTS = auto()  # other parts of the same pass
+    PASS = auto()  # another pass
+    PAUSE = auto()  # nothing, until the work is resumed
+    END = auto()
 
 
 @dataclass(frozen=True)
@@ -38,9 +48,7 @@ class Work:
     def __init__(self, model: Model, graph: str, rows: int, shapes: object = None) -> None:
         self.model, self.graph, self.rows = model, graph, rows
         self.key = (id(model), graph, shapes)  # what may share a pass
-        self.deadline = float("inf")  # on the monotonic clock
         self.over = False  # nobody waits for it any more
-        self.paused = False  # it waits for its caller, and not for a pass
         self.since = 0  # its place in the order of waiting
         self.begun = 0  # rows that this pass has taken
         self._inputs: Arrays | None = None
@@ -53,8 +61,8 @@ class Work:
     def prepare(self) -> None:
         """What can be made for the pass after this one while this one runs; on another thread."""
 
-    def take(self, outputs: Arrays) -> bool:
-        """A pass's answer; True asks for another pass now."""
+    def take(self, outputs: Arrays) -> After:
+        """A pass's answer, and what comes after it."""
         raise NotImplementedError
 
     def end(self, error: Exception | None) -> None:
@@ -72,11 +80,11 @@ class Work:
             self._inputs = self.inputs()
         return self._inputs
 
-    def gathered(self, outputs: Arrays) -> bool | None:
-        """What `take` says after the last part of a pass; None before."""
+    def gathered(self, outputs: Arrays) -> After:
+        """What `take` says after the last part of a pass."""
         self._outputs.append(outputs)
         if self.begun < self.rows or self._missing():
-            return None
+            return After.PARTS
         whole, self._outputs, self._inputs, self.begun = _whole(self._outputs), [], None, 0
         return self.take(whole)
 
@@ -104,11 +112,11 @@ class OneShot(Work):
     def inputs(self) -> Arrays:
         return self._given
 
-    def take(self, outputs: Arrays) -> bool:
+    def take(self, outputs: Arrays) -> After:
         if not all(np.isfinite(array).all() for array in outputs.values()):
             raise UnusableAnswerError(f"{self.model.manifest.reference} gave NaN or infinity.")
         self._found = outputs
-        return False
+        return After.END
 
     def end(self, error: Exception | None) -> None:
         self._loop.call_soon_threadsafe(self._tell, error)

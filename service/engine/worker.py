@@ -20,8 +20,8 @@ T = TypeVar("T")
 class Worker:
     """The one way to run a graph, for one pass or for a chain of them."""
 
-    def __init__(self, batcher: Batcher | None = None) -> None:
-        self.batcher = batcher or Batcher()
+    def __init__(self, batcher: Batcher) -> None:
+        self.batcher = batcher
         self._algebra = ThreadPoolExecutor(max_workers=1, thread_name_prefix="algebra")
 
     async def run(self, model: Model, graph: str, **inputs: Floats) -> Arrays:

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 from service.core.manifest import WEIGHTS, Graph
 from service.core.moments import local_moments
+from service.engine.batcher import Batcher
 from service.engine.model import Model
 from service.engine.spectra import leading_spectra, whole_spectra
 from service.engine.worker import Worker
@@ -62,7 +63,7 @@ def wide(
 
 @pytest.fixture
 def worker() -> Iterator[Worker]:
-    worker = Worker()
+    worker = Worker(Batcher(256, 8192))
     yield worker
     worker.close()
 

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from service.core.errors import UnusableAnswerError
+from service.engine.batcher import Batcher
 from service.engine.model import Arrays, Model
 from service.engine.worker import Worker
 
 
 @pytest.fixture
 def worker() -> Iterator[Worker]:
-    worker = Worker()
+    worker = Worker(Batcher(256, 8192))
     yield worker
     worker.close()
 

@@ -1,0 +1,267 @@
+"""The batcher: rows share passes and never mix, the oldest first, what fails fails alone."""
+
+import asyncio
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service.core.errors import DivergedError, OverloadError, UnusableAnswerError, WorkerError
+from service.core.types import Floats
+from service.engine.batcher import Batcher
+from service.engine.chain import Walk, default_walk, first_state, positions
+from service.engine.model import Arrays, Model
+from service.engine.starts import from_data
+from service.engine.walking import Leg
+from service.engine.worker import Worker
+
+MOST = 16
+
+
+class Watched(Model):
+    """Notes each pass; can be made to wait, and fails or overflows on rows marked for it."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model.folder, model.manifest, threads=1)
+        self.passes: list[tuple[str, int]] = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def run(self, graph: str, **inputs: Any) -> Arrays:
+        rows = next(iter(inputs.values()))
+        self.passes.append((graph, len(rows)))
+        self.gate.wait(20)
+        if "x" in inputs and (inputs["x"] == 666).any():
+            raise RuntimeError("onnxruntime would say so")
+        out = super().run(graph, **inputs)
+        if "x" in inputs:
+            out["mean"][(inputs["x"] == 777).any(axis=1)] = np.inf
+        return out
+
+
+@pytest.fixture
+def model(tiny_served: Model) -> Watched:
+    return Watched(tiny_served)
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    worker = Worker(Batcher(MOST, 1000))
+    yield worker
+    worker.close()
+
+
+def rows(count: int, seed: int = 0) -> Floats:
+    return np.random.default_rng(seed).standard_normal((count, 8)).astype(np.float32)
+
+
+def reconstruct(worker: Worker, model: Model, x: Floats) -> Any:
+    return worker.run(model, "reconstruct", x=x, **model.noise_level(len(x)))
+
+
+async def held(model: Watched, worker: Worker, make: Callable[[], list[Any]]) -> list[Any]:
+    """What is asked for while a first pass is held up, so that all of it waits together."""
+    model.gate.clear()
+    first = asyncio.ensure_future(reconstruct(worker, model, rows(1)))
+    while not model.passes:
+        await asyncio.sleep(0.001)
+    waiting = [asyncio.ensure_future(each) for each in make()]
+    await asyncio.sleep(0.01)
+    model.gate.set()
+    await first
+    return await asyncio.gather(*waiting, return_exceptions=True)
+
+
+def test_waiting_rows_share_a_pass_and_get_their_own_answers(
+    model: Watched, worker: Worker, tiny_served: Model
+) -> None:
+    asked = [rows(n, seed=n) for n in (1, 3, 2, 5)]
+    got = asyncio.run(held(model, worker, lambda: [reconstruct(worker, model, x) for x in asked]))
+    assert model.passes[1:] == [("reconstruct", 11)]
+    for x, out in zip(asked, got, strict=True):
+        alone = tiny_served.run("reconstruct", x=x, **tiny_served.noise_level(len(x)))
+        assert np.array_equal(out["mean"], alone["mean"])
+
+
+def test_no_pass_is_larger_than_allowed_and_large_work_takes_turns(
+    model: Watched, worker: Worker, tiny_served: Model
+) -> None:
+    large, small = rows(50, 1), rows(2, 2)
+
+    def make() -> list[Any]:
+        level = model.noise_level(len(small))
+        return [
+            reconstruct(worker, model, large),
+            worker.run(model, "encode", x=small, **level),
+        ]
+
+    got = asyncio.run(held(model, worker, make))
+    assert model.passes[1:] == [
+        ("reconstruct", 16), ("encode", 2), ("reconstruct", 16), ("reconstruct", 16),
+        ("reconstruct", 2),
+    ]  # fmt: skip
+    whole = tiny_served.run("reconstruct", x=large, **tiny_served.noise_level(50))
+    assert np.array_equal(got[0]["mean"], whole["mean"])
+
+
+def test_a_bad_row_fails_alone(model: Watched, worker: Worker) -> None:
+    bad, wild = np.full((1, 8), 666, np.float32), np.full((1, 8), 777, np.float32)
+    got = asyncio.run(
+        held(model, worker, lambda: [reconstruct(worker, model, x)
+                                     for x in (rows(2), bad, wild, rows(3))])
+    )  # fmt: skip
+    assert [type(each) for each in got] == [dict, RuntimeError, UnusableAnswerError, dict]
+    assert [len(got[0]["mean"]), len(got[3]["mean"])] == [2, 3]
+    assert worker.batcher.load == 0
+
+
+def test_work_whose_caller_has_gone_is_dropped_before_it_runs(
+    model: Watched, worker: Worker
+) -> None:
+    async def leave() -> None:
+        model.gate.clear()
+        first = asyncio.ensure_future(reconstruct(worker, model, rows(1)))
+        while not model.passes:
+            await asyncio.sleep(0.001)
+        gone = asyncio.ensure_future(reconstruct(worker, model, rows(4)))
+        await asyncio.sleep(0.01)
+        gone.cancel()
+        await asyncio.sleep(0)
+        model.gate.set()
+        await first
+        await reconstruct(worker, model, rows(2))
+
+    asyncio.run(leave())
+    assert [n for _, n in model.passes] == [1, 2]
+    assert worker.batcher.load == 0
+
+
+def test_admission_is_bounded_and_says_when_to_come_again(model: Watched, worker: Worker) -> None:
+    async def fill() -> None:
+        await reconstruct(worker, model, rows(4))
+        worker.batcher.admit(5000)  # nothing is in work: even this much may come
+        model.gate.clear()
+        first = asyncio.ensure_future(reconstruct(worker, model, rows(900)))
+        await asyncio.sleep(0.01)
+        worker.batcher.admit(100)
+        with pytest.raises(OverloadError, match="900 rows are in work") as refused:
+            worker.batcher.admit(101)
+        assert refused.value.retry_after is not None and refused.value.retry_after > 0
+        model.gate.set()
+        await first
+
+    asyncio.run(fill())
+
+
+def leg(model: Model, walkers: int, seed: int, steps: int, **more: Any) -> tuple[Walk, Leg]:
+    walk = default_walk(model, seed)
+    state = first_state(model, walk.kernel, from_data(model, walkers, seed))
+    own = {"keeps": lambda step: True, "noisy": True, "mark": -1, "ahead": math.inf, **more}
+    return walk, Leg(state, 0, steps, **own)
+
+
+def test_chains_of_all_sizes_walk_together_as_they_walk_alone(
+    model: Watched, worker: Worker, tiny_served: Model
+) -> None:
+    sizes = [(1, 7), (3, 4), (40, 5), (2, 6), (1, 1)]
+
+    async def walk_all() -> list[Any]:
+        runs = [worker.walk(model, *leg(model, w, w + n, n)) for w, n in sizes]
+        for run in runs:
+            await run.ended()
+        return [(run.error, run.step, run.fetch()) for run in runs]
+
+    for (walkers, steps), (error, step, kept) in zip(sizes, asyncio.run(walk_all()), strict=True):
+        walk, begun = leg(tiny_served, walkers, walkers + steps, steps)
+        alone = list(positions(tiny_served, walk, begun.state, steps))
+        assert error is None and step == steps and [s for s, _ in kept] == list(range(1, steps + 1))
+        for (_, z), position in zip(kept, alone, strict=True):
+            assert np.array_equal(z, position.noisy)
+    assert max(n for _, n in model.passes) <= MOST
+
+
+def test_a_chain_that_nobody_reads_pauses_and_goes_on_when_read(
+    model: Watched, worker: Worker
+) -> None:
+    async def read_slowly() -> list[int]:
+        run = worker.walk(model, *leg(model, 2, 3, 50, ahead=4))
+        got: list[int] = []
+        while not run.done:
+            await run.changed()
+            await asyncio.sleep(0.01)
+            assert run.step <= (got[-1] if got else 0) + 4
+            got += [step for step, _ in run.fetch()]
+        return got
+
+    assert asyncio.run(read_slowly()) == list(range(1, 51))
+    assert worker.batcher.load == 0
+
+
+@pytest.mark.parametrize("ahead", [2, math.inf])
+def test_a_halted_chain_stops_within_a_step(model: Watched, worker: Worker, ahead: float) -> None:
+    async def halt() -> int:
+        run = worker.walk(model, *leg(model, 2, 3, 10**6, ahead=ahead))
+        while run.step < 2:
+            await asyncio.sleep(0.001)
+        run.halt()
+        passes = len(model.passes)
+        await asyncio.wait_for(run.ended(), 10)
+        assert run.error is None
+        return len(model.passes) - passes
+
+    assert asyncio.run(halt()) <= 1
+    assert worker.batcher.load == 0
+
+
+def test_a_chain_that_runs_away_fails_alone_where_it_was(model: Watched, worker: Worker) -> None:
+    async def run_away() -> tuple[Any, Any]:
+        walk, begun = leg(model, 2, 3, 3000)
+        wild = worker.walk(model, Walk("walkjump", 3, (1e6,), 1e3), begun)
+        tame = worker.walk(model, *leg(model, 2, 3, 30))
+        await wild.ended()
+        await tame.ended()
+        return wild, tame
+
+    wild, tame = asyncio.run(run_away())
+    assert isinstance(wild.error, DivergedError) and wild.step < 3000
+    assert np.isfinite(wild.state).all() and tame.error is None and tame.step == 30
+
+
+def test_a_failing_batcher_fails_every_caller_says_so_and_begins_anew(
+    model: Watched, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail() -> None:
+        with monkeypatch.context() as broken:
+            broken.setattr("service.engine.batcher._joined", lambda parts: 1 // 0)
+            waiting = [reconstruct(worker, model, rows(1)) for _ in range(3)]
+            chain = worker.walk(model, *leg(model, 2, 3, 50))
+            for answer in await asyncio.gather(*waiting, return_exceptions=True):
+                assert isinstance(answer, WorkerError)
+            await chain.ended()
+            assert isinstance(chain.error, WorkerError)
+        with pytest.raises(WorkerError):
+            worker.batcher.check()
+        assert len((await reconstruct(worker, model, rows(2)))["mean"]) == 2
+
+    asyncio.run(fail())
+    assert worker.batcher.restarts >= 1 and worker.batcher.load == 0
+
+
+def test_closing_fails_what_waits(model: Watched) -> None:
+    async def close() -> None:
+        worker = Worker(Batcher(MOST, 1000))
+        run = worker.walk(model, *leg(model, 2, 3, 10**6, ahead=1))
+        await run.changed()
+        time.sleep(0.05)
+        await asyncio.to_thread(worker.close)
+        with pytest.raises(WorkerError):
+            await reconstruct(worker, model, rows(1))
+        run.halt()  # it had paused
+        await asyncio.wait_for(run.ended(), 5)
+        assert isinstance(run.error, WorkerError)
+
+    asyncio.run(close())
