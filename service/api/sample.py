@@ -113,7 +113,7 @@ async def _all(run: Run, request: Request) -> list[Sample]:
 
 
 def _cut_short(run: Run) -> LateError | DrainingError:
-    facts: dict[str, Any] = {"chain": run.chain, "step": run.step}
+    facts: dict[str, Any] = {"chain": run.chain, "step": run.step, "resume": run.rest()}
     if run.halted == "late":
         return LateError(f"Time is over; the chain is kept at step {run.step}.", **facts)
     sentence = f"The service is about to end; the chain is kept at step {run.step}."

@@ -23,13 +23,17 @@ class StreamEnd(BaseModel):
 
 
 class Rest(BaseModel):
+    """To be sent to `/sample` as it is."""
+
     chain: str
     from_step: int
     steps: int
+    thin: Annotated[int | None, Field(description="where it is not the chain's own")] = None
+    emit: Annotated[str | None, Field(description="where it is not the chain's own")] = None
 
 
 class StreamBreak(BaseModel):
-    """The service is about to end; what is left can be had elsewhere."""
+    """The service is about to end, or time is over; what is left can be had later."""
 
     done: Literal[False]
     step: Annotated[int, Field(description="the last that is committed")]

@@ -26,7 +26,7 @@ REASONS = re.compile(
     r"too far from all that|is (nan|-?inf), not a finite|one of the three|^walker is \d+"
     r"|points for \d+ walkers|rows for \d+ walkers|belongs to a chain that exists"
     r"|of chain .* cannot be changed|Idempotency-Key was used|left all bounds|walks in \w+ space"
-    r"|are the most|are more than the \d+ allowed"
+    r"|are the most|are more than the \d+ allowed|^Time is over|was not done within"
 )
 
 
@@ -125,6 +125,7 @@ schemathesis.openapi.media_type("application/x-npy", ROWS.map(_npy))
 @schemathesis.check
 def refuses_valid_requests_only_for_what_no_schema_says(ctx: Any, response: Any, case: Any) -> None:
     """positive_data_acceptance lets these statuses pass: here is for what."""
-    if response.status_code in (413, 422) and case.meta and case.meta.generation.mode.is_positive:
+    positive = case.meta and case.meta.generation.mode.is_positive
+    if response.status_code in (408, 413, 422) and positive:
         detail = response.json()["detail"]
         assert REASONS.search(detail), detail

@@ -22,8 +22,9 @@ SMALL = {"max_row_steps": 500, "max_sample_values": 5000, "max_rows": 50, "max_p
 
 # A schema cannot say how wide a model's rows are, what a chain was made with or where the limits
 # are, so that a request may fit the schema and be refused (422, 413, 409), or ask for what is not
-# there (404) or no more (410). For which reasons a 422 or 413 may come, the hooks check. A request
-# that does not fit may be refused for any of these before that is seen.
+# there (404) or no more (410), or give less time than it takes (408). For which reasons a 408, 413
+# or 422 may come, the hooks check. A request that does not fit may be refused for any of these
+# before that is seen.
 CONFIGURATION = """
 seed = 1
 hooks = "{hooks}"
@@ -66,7 +67,7 @@ def asked(
     http: httpx.Client, folder: Path, examples: int, scenarios: int, *more: int, auth: str = ""
 ) -> tuple[dict[str, Any], str]:
     """schemathesis' report on the service, and what it said."""
-    refusals = ", ".join(map(str, (404, 409, 410, 413, 422, *more)))
+    refusals = ", ".join(map(str, (404, 408, 409, 410, 413, 422, *more)))
     settings = CONFIGURATION.format(
         hooks=HOOKS, examples=examples, scenarios=scenarios, refusals=refusals
     )

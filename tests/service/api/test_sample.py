@@ -319,3 +319,16 @@ def test_a_limit_on_the_answer_does_not_bind_a_stream(make_client: Any, problem:
     problem(client.post("/sample", json=asked), 413, "160 numbers")
     answer = client.post("/sample", json=asked, headers={"accept": NDJSON})
     assert len(answer.text.splitlines()) == 12
+
+
+def test_time_that_is_over_leaves_the_chain_where_it_came(client: Any, problem: Any) -> None:
+    still = {"mask": [True] * 8, "values": ROW}  # so that it can go on for long
+    asked = {"clamp": still, "steps": 400_000, "thin": 100_000, "timeout_ms": 150}
+    body = problem(client.post("/sample", json=asked), 408, "the chain is kept at step")
+    standing = client.get(f"/chains/{body['chain']}").json()
+    assert standing["step"] == body["step"] < 400_000 and standing["busy"] is False
+    assert body["resume"] == {"chain": body["chain"], "from_step": 0, "steps": 400_000}
+    *_, tail = client.post("/sample", json=asked, headers={"accept": NDJSON}).text.splitlines()
+    rest = json.loads(tail)["resume"]
+    assert json.loads(tail)["done"] is False and rest["from_step"] + rest["steps"] == 400_000
+    problem(client.post("/reconstruct", json={"x": [ROW], "timeout_ms": 0}), 422, "timeout_ms")
