@@ -40,10 +40,10 @@ from service.store.chains import ChainStore
 
 log = logging.getLogger(__name__)
 
-ROUTERS = (
+ROUTERS = (  # those in a hurry first: they are looked through in this order
+    reconstruct.router,
     sample.router,
     chains.router,
-    reconstruct.router,
     moments.router,
     models.router,
     health.router,

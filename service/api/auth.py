@@ -93,8 +93,10 @@ class Needs(SecurityBase):
         return holder.admit(self.scope)
 
 
-Reader = Annotated[Caller, Depends(Needs("read"))]
-Sampler = Annotated[Caller, Depends(Needs("sample"))]
+reader, sampler = Needs("read"), Needs("sample")
+
+Reader = Annotated[Caller, Depends(reader)]
+Sampler = Annotated[Caller, Depends(sampler)]
 Operator = Annotated[Caller, Depends(Needs("admin"))]
 
 

@@ -24,7 +24,7 @@ P = TypeVar("P", bound=schemas.Parameters)
 T = TypeVar("T")
 
 
-def _sampling(request: Request) -> Sampling:
+def use_cases(request: Request) -> Sampling:
     sampling: Sampling = request.app.state.sampling
     return sampling
 
@@ -35,13 +35,13 @@ def _catalogue(request: Request) -> Catalogue:
     return catalogue
 
 
-def _chains(request: Request) -> Chains:
+def walkable(request: Request) -> Chains:
     chains: Chains = request.app.state.chains
     return chains
 
 
-UseCases = Annotated[Sampling, Depends(_sampling)]
-Walkable = Annotated[Chains, Depends(_chains)]
+UseCases = Annotated[Sampling, Depends(use_cases)]
+Walkable = Annotated[Chains, Depends(walkable)]
 Served = Annotated[Catalogue, Depends(_catalogue)]
 
 

@@ -124,8 +124,9 @@ def row_of_base64(text: str) -> Doubles:
 
 def finite(x: Doubles) -> Doubles:
     """x itself, if there is neither NaN nor infinity in it."""
-    bad = np.argwhere(~np.isfinite(x))
-    if len(bad):
+    sound = np.isfinite(x)
+    if not sound.all():
+        bad = np.argwhere(~sound)
         place = "".join(f"[{i}]" for i in bad[0])
         raise InputError(f"x{place} is {x[tuple(bad[0])]}, not a finite number.")
     return x

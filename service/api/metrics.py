@@ -1,6 +1,7 @@
 """GET /metrics: what Prometheus reads. One process a replica, so no multiprocess files."""
 
 from collections.abc import Iterator
+from functools import cache
 
 from fastapi import APIRouter, Request
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -69,6 +70,9 @@ class Metrics:
             buckets=SECONDS,
             registry=self.registry,
         )
+        # Looking a label up takes longer than counting; there are as many as routes and statuses.
+        self._counted = cache(lambda *labels: self._requests.labels(*map(str, labels)))
+        self._timed = cache(self._seconds.labels)
         self._watch(models)
 
     def _watch(self, models: Repository) -> None:
@@ -81,8 +85,8 @@ class Metrics:
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         method = method if method in METHODS else "other"
-        self._requests.labels(method, route, str(status)).inc()
-        self._seconds.labels(method, route).observe(seconds)
+        self._counted(method, route, status).inc()
+        self._timed(method, route).observe(seconds)
 
 
 @router.get(

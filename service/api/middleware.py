@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
+import random
 import re
-import uuid
 from collections.abc import Sequence
 from time import monotonic, perf_counter
 
@@ -35,7 +35,7 @@ class RequestIds:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         given = Headers(scope=scope).get(REQUEST_ID, "")
-        request_id = given if SOUND_ID.fullmatch(given) else uuid.uuid4().hex
+        request_id = given if SOUND_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
         scope.setdefault("state", {})["request_id"] = request_id
 
         async def marked(message: Message) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from service.api.auth import Reader
+from service.api.auth import Reader, reader
 from service.api.dependencies import (
     UseCases,
     answered,
@@ -14,12 +14,23 @@ from service.api.dependencies import (
     off_loop,
     problem_responses,
     rows_and_parameters,
+    use_cases,
 )
+from service.api.direct import Direct
 from service.api.encodings import JSON, NPY, write_json, write_npy
 from service.api.negotiation import answer_format
 from service.api.schemas import Parameters, ReconstructAnswer, ReconstructRequest
 
-router = APIRouter(tags=["moments"])
+NOTHING = Parameters()
+
+
+class _Reconstruct(Direct):
+    @staticmethod
+    async def direct(request: Request) -> Response:
+        return await reconstruct(request, NOTHING, use_cases(request), await reader(request))
+
+
+router = APIRouter(tags=["moments"], route_class=_Reconstruct)
 
 
 @router.post(

@@ -5,6 +5,7 @@ in double precision, because float32 would lose a column such as seconds since 1
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ class Normaliser:
     shift: Doubles
     scale: Doubles
 
-    @property
+    @cached_property
     def is_identity(self) -> bool:
         return bool(np.all(self.shift == 0) and np.all(self.scale == 1))
 
@@ -31,6 +32,8 @@ class Normaliser:
 
     def to_user(self, z: NDArray[np.floating]) -> Doubles:
         """Model's units to the user's."""
+        if self.is_identity:
+            return np.asarray(z, dtype=np.float64)
         return np.asarray(z, dtype=np.float64) * self.scale + self.shift
 
     def covariance_to_user(self, covariance: NDArray[np.floating]) -> Doubles:

@@ -24,8 +24,8 @@ def check_width(model: Model, x: Doubles, name: str = "x") -> None:
 def check_range(model: Model, x: Doubles, name: str = "x") -> None:
     units, reference = model.manifest.normaliser, model.manifest.reference
     with np.errstate(over="ignore"):
-        far = np.argwhere(~(np.abs(x - units.shift) <= FARTHEST * units.scale))
-    if len(far):
-        i, j = far[0]
+        near = np.abs(x - units.shift) <= FARTHEST * units.scale
+    if not near.all():
+        i, j = np.argwhere(~near)[0]
         raise InputError(f"{name}[{i}][{j}] is {x[i, j]:g}, which is too far from all that "
                          f"{reference} was made for.")  # fmt: skip
