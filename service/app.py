@@ -30,7 +30,8 @@ from service.api.middleware import (
     RequestIds,
 )
 from service.api.openapi import documented
-from service.chains.use_cases import ChainLimits, Chains
+from service.chains.limits import ChainLimits
+from service.chains.use_cases import Chains
 from service.engine.batcher import Batcher
 from service.engine.repository import Repository
 from service.engine.worker import Worker

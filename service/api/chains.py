@@ -14,7 +14,8 @@ from service.api.encodings import JSON, NPY, read_json, write_json, write_npy
 from service.api.negotiation import answer_format, body_format
 from service.api.sample import described_plan
 from service.api.schemas import CHAIN
-from service.chains.use_cases import Change, Standing
+from service.chains.forking import Change
+from service.chains.use_cases import Standing
 from service.core.errors import MediaTypeError
 
 router = APIRouter(tags=["chains"])

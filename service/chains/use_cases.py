@@ -3,13 +3,13 @@
 import hashlib
 import re
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from service.chains.asked import Making, Stretch
+from service.chains.forking import Change, branched
+from service.chains.limits import ChainLimits, check_limits
 from service.chains.opening import (
     begun,
     check_points,
@@ -25,27 +25,17 @@ from service.core.errors import (
     DrainingError,
     InputError,
     StaleChainError,
-    TooLargeError,
     UnknownChainError,
 )
 from service.core.types import Doubles
 from service.engine.chain import points as points_of
-from service.engine.chain import positions
 from service.engine.model import Model
 from service.engine.repository import Repository
+from service.engine.walking import Leg
 from service.engine.worker import Worker
 from service.store.chains import ChainStore, Lease, Record, Snapshot
 
 ID = re.compile(r"[0-9a-f]{32}")
-
-
-@dataclass(frozen=True)
-class ChainLimits:
-    """The most that one call may ask for."""
-
-    walkers: int
-    row_steps: int
-    values: int  # numbers in an answer that is not streamed
 
 
 @dataclass(frozen=True)
@@ -55,17 +45,6 @@ class Standing:
     record: Record
     plan: Plan
     x: Doubles  # (W, d), in the units of the data
-
-
-@dataclass(frozen=True)
-class Change:
-    """How a fork differs from its origin; None: not at all."""
-
-    seed: int | None = None
-    scale: Sequence[float] | None = None
-    floor: float | None = None
-    kernel: str | None = None
-    from_step: int | None = None
 
 
 class Chains:
@@ -132,7 +111,7 @@ class Chains:
         self._admit_new()
         record = await self.store.read(_checked(chain), _owner(caller))
         plan, model = self._understood(record)
-        branch = _changed(plan, model, change)
+        branch = branched(plan, model, change)
         at = await self._snapshot(plan, model, record, change.from_step, caller)
         name = secrets.token_hex(16)
         lease = await self.store.create(name, caller.name, dumps(branch), at.state, step=at.step)
@@ -210,24 +189,9 @@ class Chains:
         caller: Caller,
     ) -> None:  # fmt: skip
         """Within the limits, and paid for, before anything is computed or stored."""
-        limits, walkers = self._limits, plan.walkers
-        if walkers > limits.walkers:
-            raise TooLargeError(f"{walkers} walkers are more than the {limits.walkers} allowed.")
-        row_steps = walkers * (course.to_step - course.from_step)
-        if row_steps > limits.row_steps:
-            raise TooLargeError(
-                f"{walkers} walkers and {course.to_step - course.from_step} steps make "
-                f"{row_steps} row-steps, but {limits.row_steps} are the most in one call: ask "
-                "for fewer, and go on with the chain."
-            )
-        values = course.kept * walkers * model.manifest.input_dims
-        if values > limits.values and not stretch.streamed:
-            raise TooLargeError(
-                f"The answer would hold {values} numbers, but {limits.values} are the most that "
-                "is not streamed: stream it, or ask for fewer steps or a larger thin."
-            )
-        self.batcher.admit(walkers)
-        caller.charge(walkers * (course.to_step - nearest))
+        check_limits(self._limits, plan, model, course, stretch.streamed)
+        self.batcher.admit(plan.walkers)
+        caller.charge(plan.walkers * (course.to_step - nearest))
 
     def _run(
         self, model: Model, plan: Plan, record: Record, lease: Lease, course: Course,
@@ -255,14 +219,14 @@ class Chains:
         at = record.head if step >= record.head.step else record.base
         caller.charge(plan.walkers * (step - at.step))
         state = np.frombuffer(at.state, np.float32).reshape(plan.walkers, -1)
-        for before in range(at.step, step):
-            [position] = await self._worker.call(_one_step, model, plan, state, before)
-            state = position.state
-        return Snapshot(step, state.tobytes())
-
-
-def _one_step(model: Model, plan: Plan, state: Any, step: int) -> list[Any]:
-    return list(positions(model, plan.walk, state, 1, first=step))
+        walking = self._worker.walk(model, plan.walk, Leg(state, at.step, step))
+        try:
+            await walking.ended()
+        finally:
+            walking.halt()
+        if walking.error is not None:
+            raise walking.error
+        return Snapshot(step, walking.state.tobytes())
 
 
 def _checked(chain: str) -> str:
@@ -291,26 +255,3 @@ def _from_step(record: Record, asked: int | None) -> int:
             possible={"first": first, "last": last},
         )
     return step
-
-
-def _changed(plan: Plan, model: Model, change: Change) -> Plan:
-    kernels = model.manifest.kernels
-    kernel = plan.kernel if change.kernel is None else change.kernel
-    if kernel not in kernels:
-        raise InputError(
-            f"{plan.model} has no kernel {kernel[:50]!r}; it has {', '.join(kernels)}."
-        )
-    if kernels[kernel].space != kernels[plan.kernel].space:
-        raise InputError(
-            f"{kernel} walks in {kernels[kernel].space} space and {plan.kernel} does not; start a "
-            'new chain from this one instead: "start": {"chain": ...}.'
-        )
-    own = plan.scale if kernel == plan.kernel else (kernels[kernel].scale,)
-    return replace(
-        plan,
-        kernel=kernel,
-        scale=tuple(change.scale) if change.scale else own,
-        floor=plan.floor if change.floor is None else change.floor,
-        seed=plan.seed if change.seed is None else change.seed,
-        request="",
-    )

@@ -25,10 +25,10 @@ class Leg:
     state: Floats  # (W, n)
     step: int
     to_step: int
-    keeps: Callable[[int], bool]
-    noisy: bool  # what to keep: the noisy sample, or the mean
-    mark: int  # a step whose state is wanted as well
-    ahead: float  # positions that may wait to be fetched; infinite: all, and no word of each
+    keeps: Callable[[int], bool] = lambda step: False
+    noisy: bool = False  # what to keep: the noisy sample, or the mean
+    mark: int = -1  # a step whose state is wanted as well
+    ahead: float = math.inf  # positions that may wait to be fetched; infinite: no word of each
 
     @property
     def tells(self) -> bool:

@@ -1,0 +1,39 @@
+"""The most that one call on a chain may ask for."""
+
+from dataclasses import dataclass
+
+from service.chains.plan import Plan
+from service.chains.run import Course
+from service.core.errors import TooLargeError
+from service.engine.model import Model
+
+
+@dataclass(frozen=True)
+class ChainLimits:
+    """The most that one call may ask for."""
+
+    walkers: int
+    row_steps: int
+    values: int  # numbers in an answer that is not streamed
+
+
+def check_limits(
+    limits: ChainLimits, plan: Plan, model: Model, course: Course, streamed: bool
+) -> None:
+    """Refuse what is too much, and say what would do."""
+    walkers = plan.walkers
+    if walkers > limits.walkers:
+        raise TooLargeError(f"{walkers} walkers are more than the {limits.walkers} allowed.")
+    row_steps = walkers * (course.to_step - course.from_step)
+    if row_steps > limits.row_steps:
+        raise TooLargeError(
+            f"{walkers} walkers and {course.to_step - course.from_step} steps make "
+            f"{row_steps} row-steps, but {limits.row_steps} are the most in one call: ask "
+            "for fewer, and go on with the chain."
+        )
+    values = course.kept * walkers * model.manifest.input_dims
+    if values > limits.values and not streamed:
+        raise TooLargeError(
+            f"The answer would hold {values} numbers, but {limits.values} are the most that "
+            "is not streamed: stream it, or ask for fewer steps or a larger thin."
+        )
