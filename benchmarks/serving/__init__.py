@@ -1,0 +1,1 @@
+"""How fast the service is beside its peers, over the same graph and load: see run.py."""
