@@ -37,6 +37,8 @@ from service.store.embedded import EmbeddedValkey
 
 log = logging.getLogger(__name__)
 
+SWITCH_SECONDS = 0.0005  # the thread that computes waits so long for the GIL, and not 5 ms
+
 
 class Server(uvicorn.Server):
     """uvicorn, that says where it serves once it does."""
@@ -181,6 +183,7 @@ def main(arguments: list[str] | None = None) -> int:
     for name in all_settings.unknown_names():
         print(f"warning: {name} is set, but there is no such setting.", file=sys.stderr)
     logs.configure(settings.log_level)
+    sys.setswitchinterval(SWITCH_SECONDS)
     if not keys:
         warn_if_open(listener)
     try:

@@ -18,7 +18,7 @@ import numpy as np
 
 from service.core.errors import OverloadError, WorkerError
 from service.engine.model import Arrays
-from service.engine.work import After, Part, Work
+from service.engine.work import After, Mail, Part, Work
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +39,7 @@ class Batcher:
         self._changed = threading.Condition()
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="ahead")
         self._prepared: Future[None] | None = None
+        self._mail = Mail()
         self._closed = False
         self._unwell_until = 0.0
         self._thread = threading.Thread(target=self._serve, name="batcher", daemon=True)
@@ -58,6 +59,7 @@ class Batcher:
             raise WorkerError("The computation failed and begins anew.", retry_after=UNWELL_SECONDS)
 
     def submit(self, work: Work) -> None:
+        work.mail = self._mail
         with self._changed:
             if self._closed:
                 raise WorkerError("The service is about to end.")
@@ -71,6 +73,7 @@ class Batcher:
                 self._queue(work)
                 return
         self._end(work, WorkerError("The service is about to end."))
+        self._mail.deliver()
 
     def close(self) -> None:
         with self._changed:
@@ -95,6 +98,7 @@ class Batcher:
                 if not parts:
                     return
                 self._pass(parts)
+                self._mail.deliver()
             except Exception:
                 log.exception("the batcher failed and begins anew")
                 self.restarts += 1
@@ -109,12 +113,14 @@ class Batcher:
             self._prepared = None
         for work in works:
             self._end(work, WorkerError(sentence))
+        self._mail.deliver()
 
     def _next_parts(self) -> list[Part]:
         """Rows for one pass, those that waited longest first; none when it is closed."""
         with self._changed:
             while not self._closed:
                 if not self._lanes:
+                    self._mail.deliver()  # of work that was dropped
                     self._changed.wait()
                     continue
                 oldest = min(self._lanes, key=lambda key: self._lanes[key][0].since)
@@ -144,8 +150,8 @@ class Batcher:
         if self._prepared is not None:
             self._prepared.result()
         inputs = _joined(parts)
-        last = [part.work for part in parts if part.is_last]
-        self._prepared = self._ahead.submit(_prepare, last)
+        last = [part.work for part in parts if part.is_last and part.work.prepares]
+        self._prepared = self._ahead.submit(_prepare, last) if last else None
         began = perf_counter()
         try:
             outputs = parts[0].work.model.run(parts[0].work.graph, **inputs)

@@ -38,6 +38,8 @@ class Leg:
 class Walking(Work):
     """One leg of a chain; `state` and `step` are where it has come to."""
 
+    prepares = True
+
     def __init__(self, batcher: Batcher, model: Model, walk: Walk, leg: Leg) -> None:
         graph = model.manifest.kernels[walk.kernel].graph
         super().__init__(model, graph, len(leg.state))
@@ -112,7 +114,7 @@ class Walking(Work):
             after = After.PAUSE if self._paused else After.PASS
             news = bool(self._kept) and self._leg.tells
         if news:
-            self._loop.call_soon_threadsafe(self._news.set)
+            self.mail.post(self._loop, self._news.set)
         return after if self.step < self._leg.to_step else After.END
 
     def _note(self, position: Position) -> None:
@@ -126,7 +128,7 @@ class Walking(Work):
 
     def end(self, error: Exception | None) -> None:
         self.error = error
-        self._loop.call_soon_threadsafe(self._finish)
+        self.mail.post(self._loop, self._finish)
 
     def _finish(self) -> None:
         self.done = True

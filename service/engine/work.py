@@ -1,13 +1,38 @@
 """What the batcher works on: rows for one graph, for one pass or for many."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 
 import numpy as np
 
 from service.core.errors import UnusableAnswerError
 from service.engine.model import Arrays, Model
+
+
+class Mail:
+    """Word from the batcher's thread to event loops, in one delivery a pass.
+
+    To wake a loop gives the GIL away, and it may take milliseconds to come back.
+    """
+
+    def __init__(self) -> None:
+        self._letters: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = []
+
+    def post(self, loop: asyncio.AbstractEventLoop, letter: Callable[[], None]) -> None:
+        self._letters.append((loop, letter))
+
+    def deliver(self) -> None:
+        letters, self._letters = self._letters, []
+        for loop in {loop for loop, _ in letters}:
+            loop.call_soon_threadsafe(_read, [letter for to, letter in letters if to is loop])
+
+
+def _read(letters: list[Callable[[], None]]) -> None:
+    for letter in letters:
+        letter()
 
 
 class After(Enum):
@@ -44,6 +69,9 @@ class Part:
 
 class Work:
     """One caller's rows. All but the constructor runs on the batcher's thread."""
+
+    prepares = False  # whether `prepare` does anything
+    mail: Mail  # the batcher's
 
     def __init__(self, model: Model, graph: str, rows: int, shapes: object = None) -> None:
         self.model, self.graph, self.rows = model, graph, rows
@@ -119,7 +147,7 @@ class OneShot(Work):
         return After.END
 
     def end(self, error: Exception | None) -> None:
-        self._loop.call_soon_threadsafe(self._tell, error)
+        self.mail.post(self._loop, partial(self._tell, error))
 
     def _tell(self, error: Exception | None) -> None:
         if self.answer.done():
