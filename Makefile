@@ -11,12 +11,12 @@ PIP  := -m pip -qq --disable-pip-version-check
 
 EXTRAS_serve := serve,cpu
 EXTRAS_train := train,cpu
-EXTRAS_bench := train,cpu,bench
+EXTRAS_bench := serve,train,cpu,bench
 EXTRAS_test  := serve,train,cpu,bench,test
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help serve test check train bench constraints clean
+.PHONY: help serve test check train bench serving constraints clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -39,6 +39,9 @@ train: $(VENV)/.has-train ## train a model (RECIPE=trainer/recipes/x.toml, ARGS=
 bench: $(VENV)/.has-bench ## measure training speed against a bare PyTorch loop
 	@OMP_WAIT_POLICY=PASSIVE $(BIN)/python benchmarks/train.py $(ARGS)
 
+serving: $(VENV)/.has-bench ## measure the service beside its peers (ARGS="--quick --only rows")
+	@$(BIN)/python benchmarks/serving/run.py $(ARGS)
+
 # A release of torch satisfies its pin in every build (CPU, CUDA), so the build's name is cut off.
 constraints: TORCH := 2.13.0
 constraints: PIN := .venv-constraints
@@ -55,7 +58,7 @@ constraints: $(VENV)/.made ## choose and pin the newest versions of all dependen
 	@rm -rf $(PIN)
 
 clean: ## remove .venv and what the tools left behind (not models, runs or data)
-	rm -rf $(VENV) .venv-constraints build dist *.egg-info
+	rm -rf $(VENV) .venv-constraints .venv-bench build dist *.egg-info
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 

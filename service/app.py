@@ -94,7 +94,7 @@ def create_app(settings: Settings, store_url: str) -> FastAPI:
     keys = read_keys(settings.keys_file)
     app.state.keyring = Keyring(keys) if keys else None
     for router in ROUTERS:
-        app.include_router(router)
+        app.router.routes += router.routes  # flat, so that a request is matched at once
     problems.install(app)
     app.openapi = documented(app, repository)  # type: ignore[method-assign]  # FastAPI's own way
     # The last one added is the first to see a request.
