@@ -12,6 +12,8 @@ import socket
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from service.api.problems import malformed
+
 log = logging.getLogger(__name__)
 
 LEFT = "localmoments.left"  # ASGI extension: {"left": () -> has the caller left?}
@@ -56,6 +58,10 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
         self._head_since, self._head_bytes, cycle = None, None, self.cycle
         cycle.scope["extensions"] = {LEFT: {"left": lambda: cycle.disconnected}}
+
+    def send_400_response(self, msg: str) -> None:
+        self.transport.write(malformed(f"{msg.rstrip('.')}."))
+        self.transport.close()
 
     def resume_writing(self) -> None:
         self._unread = None  # what waits from now on is something else

@@ -121,6 +121,14 @@ def _allowed(scope: Scope) -> dict[str, str]:
     return {"Allow": ", ".join(sorted(methods)).upper()} if methods else {}
 
 
+def malformed(sentence: str) -> bytes:
+    """The whole answer to what is not HTTP, which no application ever sees."""
+    kind = Kind(400, "malformed", "The request is not HTTP as it should be")
+    body = orjson.dumps(_fields(kind, sentence, {}))
+    head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: {PROBLEM}\r\nconnection: close\r\n"
+    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
+
+
 def told(error: Exception, scope: Scope) -> dict[str, Any]:
     """The same as fields, for an answer that has begun already."""
     if isinstance(error, errors.LocalMomentsError):

@@ -225,3 +225,12 @@ def test_work_may_take_longer_than_any_of_these_times(service: Any) -> None:
         began, asked = time.monotonic(), {"walkers": 1, "steps": steps, "thin": steps}
         assert service.http.post("/sample", json=asked).status_code == 200
         took, steps = time.monotonic() - began, steps * 2
+
+
+@pytest.mark.parametrize("head", [b"NOT HTTP\r\n\r\n", b"GET / HTTP/9\r\n\r\n", b"\0\1\2\r\n\r\n"])
+def test_what_is_not_http_is_a_problem_too(raw: socket.socket, service: Any, head: bytes) -> None:
+    raw.sendall(head)
+    top, _, body = rest(raw).partition(b"\r\n\r\n")
+    assert top.startswith(b"HTTP/1.1 400 ") and b"application/problem+json" in top
+    assert json.loads(body)["status"] == 400 and json.loads(body)["detail"].endswith(".")
+    assert service.http.get("/healthz").status_code == 200
