@@ -60,7 +60,8 @@ def _httpstan(
     port = free_port()
     command = [venv_of("httpstan", setup.venvs).tool("python"), "-m", "httpstan"]
     environment = {"XDG_CACHE_HOME": str(folder / "cache"), "HOME": str(folder)}
-    with started("httpstan", [*command, "--port", str(port)], environment, port) as server:
+    command += ["--port", str(port)]
+    with started("httpstan", command, environment, port, cwd=folder) as server:
         began = time.perf_counter()
         model = _post(server, "/v1/models", {"program_code": PROGRAM})["name"]
         compiled = time.perf_counter() - began
