@@ -1,6 +1,7 @@
 """What the batcher works on: rows for one graph, for one pass or for many."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -67,7 +68,7 @@ class Part:
         return {name: array[self.start : self.stop] for name, array in whole.items()}
 
 
-class Work:
+class Work(ABC):
     """One caller's rows. All but the constructor runs on the batcher's thread."""
 
     prepares = False  # whether `prepare` does anything
@@ -82,20 +83,20 @@ class Work:
         self._inputs: Arrays | None = None
         self._outputs: list[Arrays] = []
 
+    @abstractmethod
     def inputs(self) -> Arrays:
         """For the next pass; every array has `rows` rows."""
-        raise NotImplementedError
 
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027  # most have nothing to prepare
         """What can be made for the pass after this one while this one runs; on another thread."""
 
+    @abstractmethod
     def take(self, outputs: Arrays) -> After:
         """A pass's answer, and what comes after it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end(self, error: Exception | None) -> None:
         """Nothing more comes, and why, if it is not done."""
-        raise NotImplementedError
 
     def part(self, room: int) -> Part:
         """The next rows of this pass."""
