@@ -4,6 +4,7 @@
 PYTHON ?= python3
 RECIPE ?=
 ARGS   ?=
+KSERVE ?= 0.21.0
 
 VENV := .venv
 BIN  := $(VENV)/bin
@@ -16,7 +17,7 @@ EXTRAS_test  := serve,train,cpu,bench,test
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help serve test check train bench serving constraints clean
+.PHONY: help serve test kserve check train bench training serving constraints clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -27,6 +28,9 @@ serve: $(VENV)/.has-serve ## start the service (HOST, PORT: see its settings)
 test: check ## check, then all tests (ARGS="-k gibbs" to choose)
 	@$(BIN)/python -m pytest -q $(ARGS)
 
+kserve: $(VENV)/.has-test .venv-kserve/.made ## test with KServe's client, in an environment of its own
+	@$(BIN)/python -m pytest -q tests/e2e/test_kserve.py $(ARGS)
+
 check: $(VENV)/.has-test ## lint, formatting, strict types, import directions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -36,7 +40,10 @@ check: $(VENV)/.has-test ## lint, formatting, strict types, import directions
 train: $(VENV)/.has-train ## train a model (RECIPE=trainer/recipes/x.toml, ARGS="--name y")
 	@$(BIN)/python -m trainer fit $(RECIPE) $(ARGS)
 
-bench: $(VENV)/.has-bench ## measure training speed against a bare PyTorch loop
+bench: training serving ## measure all: benchmarks/results.json, tables and pictures beside it
+	@$(BIN)/python benchmarks/summary.py
+
+training: $(VENV)/.has-bench ## measure training against a bare PyTorch loop (ARGS="--large-gb 6")
 	@OMP_WAIT_POLICY=PASSIVE $(BIN)/python benchmarks/train.py $(ARGS)
 
 serving: $(VENV)/.has-bench ## measure the service beside its peers (ARGS="--quick --only rows")
@@ -58,7 +65,7 @@ constraints: $(VENV)/.made ## choose and pin the newest versions of all dependen
 	@rm -rf $(PIN)
 
 clean: ## remove .venv and what the tools left behind (not models, runs or data)
-	rm -rf $(VENV) .venv-constraints .venv-bench build dist *.egg-info
+	rm -rf $(VENV) .venv-constraints .venv-bench .venv-kserve build dist *.egg-info
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
@@ -73,4 +80,9 @@ $(VENV)/.made:
 	  echo "Name one that is, for example: make PYTHON=python3.12 test" >&2; \
 	  exit 1; }
 	@$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+.venv-kserve/.made: # it wants an older psutil and protobuf than we do
+	@$(PYTHON) -m venv --clear .venv-kserve
+	@.venv-kserve/bin/python $(PIP) install 'kserve==$(KSERVE)'
 	@touch $@

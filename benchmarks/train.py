@@ -1,4 +1,4 @@
-"""How fast `fit` is against a bare PyTorch loop, and what its parts cost (`make bench`).
+"""How fast `fit` is against a bare PyTorch loop, and what its parts cost (`make training`).
 
     python benchmarks/train.py [--data PATH] [--rounds 5] [--threads 1] [--large-gb 6 --tmp DIR]
 

@@ -49,7 +49,7 @@ class Server(uvicorn.Server):
             app,
             http=bounded(settings.body_seconds, settings.write_seconds),
             ws="none",
-            access_log=False,  # service.api.middleware writes a better one
+            access_log=False,  # service.api.edge writes a better one
             log_config=None,
             server_header=False,
         )

@@ -3,7 +3,7 @@
 uvicorn bounds only the pause between two requests. A connection that never sends a whole head, or
 that never reads its answer, stays open with it, and so does the answer in memory: closing waits
 until everything is sent. Nor has it a bound for a head's length. Bodies are timed and measured in
-service.api.middleware, where they can be answered.
+service.api.exchange, where they can be answered.
 """
 
 import asyncio
@@ -16,7 +16,8 @@ from service.api.problems import malformed
 
 log = logging.getLogger(__name__)
 
-LEFT = "localmoments.left"  # ASGI extension: {"left": () -> has the caller left?}
+# ASGI extension: {"left": () -> has the caller left?, "whole": () -> is all of the body here?}
+CONNECTION = "localmoments.connection"
 HEAD_BYTES = 2**18  # a point of some ten thousand columns fits into a query
 UNSENT_BYTES = 2**17  # that the system may hold of an answer
 LOOKS = 4  # in the time that a caller is given
@@ -57,7 +58,11 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
         self._head_since, self._head_bytes, cycle = None, None, self.cycle
-        cycle.scope["extensions"] = {LEFT: {"left": lambda: cycle.disconnected}}
+        told: dict[object, object] = {
+            "left": lambda: cycle.disconnected,
+            "whole": lambda: not cycle.more_body,
+        }
+        cycle.scope["extensions"] = {CONNECTION: told}
 
     def send_400_response(self, msg: str) -> None:
         self.transport.write(malformed(f"{msg.rstrip('.')}."))

@@ -3,18 +3,27 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 from pydantic import BaseModel
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from service.api import problems, schemas
-from service.api.encodings import JSON, NPY, read_json, rows_of_json, rows_of_npy
+from service.api.encodings import (
+    JSON,
+    NPY,
+    could_hold_booleans,
+    read_json,
+    rows_of_json,
+    rows_of_npy,
+)
 from service.api.negotiation import body_format
 from service.chains.use_cases import Chains
 from service.core.errors import InputError, LateError
-from service.core.types import Doubles
+from service.core.types import Reals
 from service.engine.repository import Catalogue
 from service.sampling import Sampling
 
@@ -45,19 +54,38 @@ Walkable = Annotated[Chains, Depends(walkable)]
 Served = Annotated[Catalogue, Depends(_catalogue)]
 
 
-async def rows_and_parameters(request: Request, query: P) -> tuple[Doubles, P]:
+async def rows_and_parameters(request: Request, query: P) -> tuple[Reals, P]:
     """x from the body; parameters from the query, and from a JSON body, which wins."""
-    kind, body = body_format(request), await request.body()
+    kind, body = body_format(request), await whole_body(request)
     if kind == NPY:
         return await off_loop(len(body), rows_of_npy, body), query
     return await off_loop(len(body), _of_json, body, query)
 
 
-def _of_json(body: bytes, query: P) -> tuple[Doubles, P]:
+async def whole_body(request: Request) -> bytes:
+    """As `request.body()`, without its generator: most bodies come in one piece."""
+    message = await request.receive()
+    if message["type"] == "http.disconnect":
+        raise ClientDisconnect
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body", False):
+        return body
+    pieces = [body]
+    while message.get("more_body", False):
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        pieces.append(message.get("body", b""))
+    return b"".join(pieces)
+
+
+def _of_json(body: bytes, query: P) -> tuple[Reals, P]:
     fields = read_json(body)
     if "x" not in fields:
         raise InputError("x is missing.")
-    x = rows_of_json(fields.pop("x"))
+    x = rows_of_json(fields.pop("x"), numbers=not could_hold_booleans(body))
+    if not fields:
+        return x, query
     said = problems.validated(type(query), fields)
     return x, query.model_copy(update={name: getattr(said, name) for name in fields})
 
@@ -67,11 +95,15 @@ async def off_loop(size: int, function: Callable[..., T], *args: object) -> T:
     return await asyncio.to_thread(function, *args) if size > LARGE else function(*args)
 
 
-@contextlib.asynccontextmanager
-async def in_time(milliseconds: int | None) -> AsyncIterator[None]:
+def in_time(milliseconds: int | None) -> AbstractAsyncContextManager[None]:
     """What is not done by then is given up, and leaves the queue if it still waits."""
+    return contextlib.nullcontext() if milliseconds is None else _limited(milliseconds)
+
+
+@contextlib.asynccontextmanager
+async def _limited(milliseconds: int) -> AsyncIterator[None]:
     try:
-        async with asyncio.timeout(None if milliseconds is None else milliseconds / 1000):
+        async with asyncio.timeout(milliseconds / 1000):
             yield
     except TimeoutError:
         raise LateError(f"This was not done within {milliseconds} ms.") from None

@@ -9,14 +9,15 @@ import io
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeVar
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
 from service.core.errors import InputError, UnusableAnswerError
-from service.core.types import Doubles
+from service.core.types import Doubles, Reals
 
 JSON = "application/json"
 NPY = "application/x-npy"
@@ -25,6 +26,7 @@ NDJSON = "application/x-ndjson"
 SSE = "text/event-stream"
 
 Array = NDArray[np.generic]
+R = TypeVar("R", NDArray[np.float32], NDArray[np.float64])
 
 # What rows may hold. Looked at before NumPy sees them: it takes true for 1 among numbers, and gives
 # every number as much memory as the longest text beside it.
@@ -47,21 +49,36 @@ def read_json(body: bytes) -> dict[str, Any]:
     return value
 
 
-def rows_of_json(value: object) -> Doubles:
-    """A list of lists of numbers; (n, d)."""
+def could_hold_booleans(body: bytes) -> bool:
+    """By a letter of each of their names; to look at every number takes fifty times longer."""
+    return b"u" in body or b"f" in body
+
+
+def rows_of_json(value: object, numbers: bool = False) -> Doubles:
+    """A list of lists of numbers; (n, d). `numbers`: it is known that none of them is a boolean."""
     if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
         raise InputError("x is not a list of rows, each a list of numbers.")
     lengths = {len(row) for row in value}
     if len(lengths) > 1:
         raise InputError(f"x has rows of {min(lengths)} and of {max(lengths)} numbers.")
-    if not all(set(map(type, row)) <= NUMBERS for row in value):
+    sound = _surely_finite(value)
+    if not (sound and numbers) and not all(set(map(type, row)) <= NUMBERS for row in value):
         raise InputError("x holds something that is not a number.")
     if lengths == {0}:
         raise InputError("x has empty rows.")
-    return finite(np.array(value, np.float64) if value else np.zeros((0, 0)))
+    x = np.array(value, np.float64) if value else np.zeros((0, 0))
+    return x if sound else finite(x)
 
 
-def rows_of_npy(body: bytes) -> Doubles:
+def _surely_finite(rows: list[list[float]]) -> bool:
+    """All numbers (or booleans), and finite; without NumPy, which would give the GIL away."""
+    try:
+        return math.isfinite(sum(map(sum, rows)))
+    except (TypeError, OverflowError):  # of an integer beyond all floats
+        return False
+
+
+def rows_of_npy(body: bytes) -> Reals:
     """A two-dimensional array of real numbers; (n, d)."""
     stream = io.BytesIO(body)
     try:
@@ -76,7 +93,10 @@ def rows_of_npy(body: bytes) -> Doubles:
         raise InputError("The header of the .npy body is not understood.") from None
     _check_header(shape, dtype, len(body) - stream.tell())
     array = np.frombuffer(body, dtype, offset=stream.tell())
-    return _doubles(array.reshape(shape, order="F" if fortran else "C"))
+    array = array.reshape(shape, order="F" if fortran else "C")
+    if dtype == np.float32 and not fortran:
+        return finite(array)
+    return _doubles(array)
 
 
 def _doubles(array: Array) -> Doubles:
@@ -122,7 +142,7 @@ def row_of_base64(text: str) -> Doubles:
     return _doubles(np.frombuffer(raw, "<f4"))
 
 
-def finite(x: Doubles) -> Doubles:
+def finite(x: R) -> R:
     """x itself, if there is neither NaN nor infinity in it."""
     sound = np.isfinite(x)
     if not sound.all():
@@ -133,15 +153,23 @@ def finite(x: Doubles) -> Doubles:
 
 
 def write_json(fields: Mapping[str, Any]) -> bytes:
+    return b"{%s}" % b",".join([_member(name, value) for name, value in fields.items()])
+
+
+def _member(name: str, value: Any) -> bytes:
+    if not isinstance(value, np.ndarray):
+        return _dumps(name) + b":" + _dumps(value)
+    written = _array(value)
+    if b"u" in written:  # of null, as orjson writes NaN and infinity
+        raise _unusable(name)
+    return _dumps(name) + b":" + written
+
+
+def _array(array: Array) -> bytes:
     """Row by row, because orjson holds the GIL while it writes and others want it meanwhile."""
-    _check_answer(fields)
-    return b"{%s}" % b",".join([_dumps(name) + b":" + _value(v) for name, v in fields.items()])
-
-
-def _value(value: Any) -> bytes:
-    if isinstance(value, np.ndarray) and value.ndim > 1:
-        return b"[%s]" % b",".join([_value(row) for row in value])
-    return _dumps(value)
+    if array.ndim > 1:
+        return b"[%s]" % b",".join([_array(row) for row in array])
+    return _dumps(array)
 
 
 def _dumps(value: Any) -> bytes:
@@ -150,15 +178,19 @@ def _dumps(value: Any) -> bytes:
 
 def write_npy(array: Array) -> bytes:
     _check_answer({"answer": array})
-    stream = io.BytesIO()
-    np.lib.format.write_array(stream, array, allow_pickle=False)
-    return stream.getvalue()
+    return b"".join([npy_header(array.shape, array.dtype), raw(array)])
 
 
-def npy_header(shape: tuple[int, ...], dtype: str = "<f8") -> bytes:
-    """What stands before the numbers of an array that is written piece by piece."""
+def raw(array: Array) -> memoryview:
+    """Its numbers in C order, without a copy where they are so already."""
+    return np.ascontiguousarray(array).data.cast("B")
+
+
+@lru_cache(maxsize=1024)
+def npy_header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    """What stands before the numbers of an array."""
     stream = io.BytesIO()
-    fields = {"shape": shape, "fortran_order": False, "descr": dtype}
+    fields = {"shape": shape, "fortran_order": False, "descr": dtype.str}
     np.lib.format.write_array_header_1_0(stream, fields)
     return stream.getvalue()
 
@@ -174,4 +206,8 @@ def write_npz(fields: Mapping[str, Any]) -> bytes:
 def _check_answer(fields: Mapping[str, Any]) -> None:
     for name, value in fields.items():
         if isinstance(value, np.ndarray) and not np.isfinite(value).all():
-            raise UnusableAnswerError(f"The answer's {name} holds NaN or infinity.")
+            raise _unusable(name)
+
+
+def _unusable(name: str) -> UnusableAnswerError:
+    return UnusableAnswerError(f"The answer's {name} holds NaN or infinity.")

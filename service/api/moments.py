@@ -28,7 +28,7 @@ from service.api.schemas import (
 from service.chains.use_cases import Chains
 from service.core.caller import Caller
 from service.core.errors import InputError
-from service.core.types import Doubles
+from service.core.types import Reals
 from service.sampling import LocalMoments, Question
 
 router = APIRouter(tags=["moments"])
@@ -98,7 +98,7 @@ async def moments_at_many(
 
 async def _point(
     query: MomentsQuery, chains: Chains, caller: Caller
-) -> tuple[Doubles, str | None]:  # fmt: skip
+) -> tuple[Reals, str | None]:  # fmt: skip
     """The point, and the model to ask; a chain brings its own, unless another is named."""
     if (query.x, query.x_b64, query.chain).count(None) != 2:
         raise InputError("Give the point as x, as x_b64 or as chain, one of the three.")
@@ -110,7 +110,7 @@ async def _point(
 
 async def _walker(
     chain: str, query: MomentsQuery, chains: Chains, caller: Caller
-) -> tuple[Doubles, str]:
+) -> tuple[Reals, str]:
     standing = await chains.look(chain, caller)
     if query.walker >= len(standing.x):
         raise InputError(f"walker is {query.walker}, but chain {chain} has {len(standing.x)}.")
@@ -121,7 +121,7 @@ def _question(asked: MomentsParameters) -> Question:
     return Question(asked.rank, asked.estimator, "covariance" in asked.include, asked.sigma)
 
 
-def _cost(x: Doubles, question: Question) -> int:
+def _cost(x: Reals, question: Question) -> int:
     """In row-steps: an eigenpair of a row is much like a step of a walker."""
     rows, d = len(x), int(x.shape[1])
     return rows * (d if question.covariance else min(question.rank, d))

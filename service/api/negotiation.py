@@ -1,6 +1,7 @@
 """Which format a body comes in, and which one the caller takes back."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from starlette.requests import Request
 
@@ -22,7 +23,12 @@ def body_format(request: Request) -> str:
 
 def answer_format(request: Request, offered: Sequence[str]) -> str:
     """Of the formats offered, the one that `Accept` likes best; the first where it is all one."""
-    wishes = [_wish(part) for part in request.headers.get("accept", "*/*").split(",")]
+    return _best(request.headers.get("accept", "*/*"), tuple(offered))
+
+
+@lru_cache(maxsize=1024)
+def _best(accepted: str, offered: tuple[str, ...]) -> str:
+    wishes = [_wish(part) for part in accepted.split(",")]
     best = max(offered, key=lambda kind: _liking(kind, wishes))  # max keeps the first of equals
     if _liking(best, wishes) <= 0:
         raise NotAcceptableError(f"This is answered as {' or '.join(offered)} only.")

@@ -16,21 +16,13 @@ from service.api.dependencies import (
     rows_and_parameters,
     use_cases,
 )
-from service.api.direct import Direct
 from service.api.encodings import JSON, NPY, write_json, write_npy
 from service.api.negotiation import answer_format
 from service.api.schemas import Parameters, ReconstructAnswer, ReconstructRequest
 
 NOTHING = Parameters()
 
-
-class _Reconstruct(Direct):
-    @staticmethod
-    async def direct(request: Request) -> Response:
-        return await reconstruct(request, NOTHING, use_cases(request), await reader(request))
-
-
-router = APIRouter(tags=["moments"], route_class=_Reconstruct)
+router = APIRouter(tags=["moments"])
 
 
 @router.post(
@@ -61,3 +53,8 @@ async def reconstruct(
     else:
         content = await off_loop(x.size, write_json, vars(answer))
     return answered(content, kind, {"x-model": answer.model})
+
+
+async def at_once(request: Request) -> Response:
+    """The same for a request without a query, which needs nothing found out by FastAPI."""
+    return await reconstruct(request, NOTHING, use_cases(request), await reader(request))

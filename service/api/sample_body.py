@@ -13,7 +13,7 @@ from service.api.encodings import NPY, read_json, rows_of_json, rows_of_npy
 from service.api.negotiation import body_format
 from service.chains.asked import Known, Making, Start, Stretch
 from service.core.errors import InputError
-from service.core.types import Doubles
+from service.core.types import Reals
 
 PLACEHOLDER = [[0.0]]  # for rows that were read already and that pydantic would be slow with
 
@@ -44,7 +44,7 @@ def _of_json(body: bytes, query: SampleQuery) -> Asked:
     return _asked(merged, _start(merged, points), _known(merged, values))
 
 
-def _rows_of_start(fields: dict[str, Any]) -> Doubles | None:
+def _rows_of_start(fields: dict[str, Any]) -> Reals | None:
     start = fields.get("start")
     if not isinstance(start, dict) or "points" not in start:
         return None
@@ -53,7 +53,7 @@ def _rows_of_start(fields: dict[str, Any]) -> Doubles | None:
     return rows
 
 
-def _rows_of_clamp(fields: dict[str, Any]) -> Doubles | None:
+def _rows_of_clamp(fields: dict[str, Any]) -> Reals | None:
     clamp = fields.get("clamp")
     if not isinstance(clamp, dict) or not isinstance(clamp.get("values"), list):
         return None
@@ -64,14 +64,14 @@ def _rows_of_clamp(fields: dict[str, Any]) -> Doubles | None:
     return rows
 
 
-def _named(value: object, name: str) -> Doubles:
+def _named(value: object, name: str) -> Reals:
     try:
         return rows_of_json(value)
     except InputError as error:
         raise InputError(name + str(error).removeprefix("x")) from None
 
 
-def _start(said: SampleRequest, points: Doubles | None) -> Start | None:
+def _start(said: SampleRequest, points: Reals | None) -> Start | None:
     if points is not None:
         if not len(points):
             raise InputError("start.points has no rows.")
@@ -81,7 +81,7 @@ def _start(said: SampleRequest, points: Doubles | None) -> Start | None:
     return Start(said.start) if isinstance(said.start, str) else None
 
 
-def _known(said: SampleRequest, values: Doubles | None) -> Known | None:
+def _known(said: SampleRequest, values: Reals | None) -> Known | None:
     if said.clamp is None or values is None:
         return None
     return Known(np.array(said.clamp.mask, bool), values)

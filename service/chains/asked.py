@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from service.core.types import Doubles
+from service.core.types import Reals
 
 Emission = Literal["mean", "noisy"]
 
@@ -19,7 +19,7 @@ class Start:
     """Where walkers begin: one of the four."""
 
     kind: Literal["data", "noise", "points", "chain"] = "data"
-    points: Doubles | None = None  # (W, d)
+    points: Reals | None = None  # (W, d)
     chain: str = ""
 
 
@@ -28,7 +28,7 @@ class Known:
     """Columns to clamp."""
 
     mask: NDArray[np.bool_]  # (d,)
-    values: Doubles  # (1, d) or (W, d)
+    values: Reals  # (1, d) or (W, d)
 
 
 @dataclass(frozen=True)

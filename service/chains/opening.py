@@ -10,7 +10,7 @@ import numpy as np
 from service.chains.asked import THIN, WALKERS, Known, Making, Start, Stretch
 from service.chains.plan import Plan, digest, fingerprint
 from service.core.errors import InputError, StaleChainError
-from service.core.types import Doubles, Floats
+from service.core.types import Floats, Reals
 from service.engine import starts
 from service.engine.chain import Clamp, first_state
 from service.engine.model import Model
@@ -26,11 +26,11 @@ class Opened:
 
     model: Model
     plan: Plan
-    points: Doubles | None  # (1 or W, d), in the user's units, where they were given
+    points: Reals | None  # (1 or W, d), in the user's units, where they were given
 
 
 def opened(
-    model: Model, making: Making, stretch: Stretch, points: Doubles | None, request: str = ""
+    model: Model, making: Making, stretch: Stretch, points: Reals | None, request: str = ""
 ) -> Opened:
     """A plan for a new chain; `points` are those of `start`, wherever they came from."""
     m = model.manifest
@@ -64,7 +64,7 @@ def _kernel(model: Model, name: str | None) -> str:
     return name or m.default_kernel
 
 
-def _walkers(asked: int | None, points: Doubles | None) -> int:
+def _walkers(asked: int | None, points: Reals | None) -> int:
     if points is None:
         return asked or WALKERS
     if asked is not None and len(points) not in (1, asked):
@@ -109,7 +109,7 @@ def begun(chain: Opened) -> Floats:
     return first_state(model, plan.kernel, x, plan.clamp)
 
 
-def check_points(model: Model, points: Doubles) -> None:
+def check_points(model: Model, points: Reals) -> None:
     check_rows(model, points, "start.points")
 
 

@@ -18,7 +18,7 @@ from service.chains.asked import Stretch
 from service.chains.plan import Plan
 from service.core.errors import LocalMomentsError
 from service.core.normaliser import Normaliser
-from service.core.types import Doubles, Floats
+from service.core.types import Floats, Reals
 from service.engine.model import Model
 from service.engine.walking import Leg
 from service.engine.worker import Worker
@@ -40,7 +40,7 @@ class Sample:
     units: Normaliser
 
     @property
-    def x(self) -> Doubles:
+    def x(self) -> Reals:
         """In the units of the data; (W, d)."""
         return self.units.to_user(self.z)
 

@@ -1,16 +1,21 @@
 """The affine map between the user's units and the model's: z = (x - shift) / scale.
 
 Means map back by x = D z + shift and covariances by D C D with D = diag(scale). The map is done
-in double precision, because float32 would lose a column such as seconds since 1970.
+in double precision where float32 would lose something, such as a column of seconds since 1970.
+Where no shift is large beside its scale, as with pixels, float32 holds all that the model's own
+float32 knew, in half the bytes and half the digits.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.core.types import Doubles, Floats
+from service.core.types import FARTHEST, Doubles, Floats, Reals
+
+SMALL_SHIFT = 8.0  # in scales
 
 
 @dataclass(frozen=True)
@@ -24,17 +29,47 @@ class Normaliser:
     def is_identity(self) -> bool:
         return bool(np.all(self.shift == 0) and np.all(self.scale == 1))
 
+    @cached_property
+    def dtype(self) -> np.dtype[np.floating]:
+        """What holds values in the user's units as exactly as the model knew them."""
+        small = np.all(np.abs(self.shift) <= SMALL_SHIFT * self.scale)
+        reached = FARTHEST * self.scale.max() < np.finfo(np.float32).max / 2
+        return np.dtype(np.float32 if small and reached else np.float64)
+
+    @cached_property
+    def _reaches(self) -> dict[float, tuple[float, float]]:
+        return {}
+
+    @cached_property
+    def _affine(self) -> tuple[Reals, Reals]:
+        return self.scale.astype(self.dtype), self.shift.astype(self.dtype)
+
     def to_model(self, x: NDArray[np.generic]) -> Floats:
         """User's units to the model's."""
         if self.is_identity:
             return np.ascontiguousarray(x, dtype=np.float32)
         return ((np.asarray(x, dtype=np.float64) - self.shift) / self.scale).astype(np.float32)
 
-    def to_user(self, z: NDArray[np.floating]) -> Doubles:
-        """Model's units to the user's."""
+    @overload
+    def to_user(self, z: Doubles) -> Doubles: ...
+    @overload
+    def to_user(self, z: Floats) -> Reals: ...
+
+    def to_user(self, z: Reals) -> Reals:
+        """Model's units to the user's; of float32, as `dtype`."""
+        if z.dtype == np.float64:
+            return z * self.scale + self.shift
         if self.is_identity:
-            return np.asarray(z, dtype=np.float64)
-        return np.asarray(z, dtype=np.float64) * self.scale + self.shift
+            return z
+        scale, shift = self._affine
+        return z.astype(self.dtype, copy=False) * scale + shift
+
+    def within(self, distance: float) -> tuple[float, float]:
+        """What every feature may be, and be within a distance in the model's units."""
+        if distance not in self._reaches:
+            low, high = self.shift - distance * self.scale, self.shift + distance * self.scale
+            self._reaches[distance] = float(low.max()), float(high.min())
+        return self._reaches[distance]
 
     def covariance_to_user(self, covariance: NDArray[np.floating]) -> Doubles:
         """C in the model's units to D C D in the user's; (..., d, d)."""

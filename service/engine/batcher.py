@@ -17,7 +17,7 @@ from time import monotonic, perf_counter
 import numpy as np
 
 from service.core.errors import OverloadError, WorkerError
-from service.engine.model import Arrays
+from service.core.types import Named
 from service.engine.work import After, Mail, Part, Work
 
 log = logging.getLogger(__name__)
@@ -59,6 +59,11 @@ class Batcher:
             raise WorkerError("The computation failed and begins anew.", retry_after=UNWELL_SECONDS)
 
     def submit(self, work: Work) -> None:
+        self.put(work)
+        self.wake()
+
+    def put(self, work: Work) -> None:
+        """Work that waits until the thread looks by itself, or is woken."""
         work.mail = self._mail
         with self._changed:
             if self._closed:
@@ -66,11 +71,16 @@ class Batcher:
             self.load += work.rows
             self._queue(work)
 
+    def wake(self) -> None:
+        with self._changed:
+            self._changed.notify()
+
     def resume(self, work: Work) -> None:
         """Work that had paused goes on."""
         with self._changed:
             if not self._closed:
                 self._queue(work)
+                self._changed.notify()
                 return
         self._end(work, WorkerError("The service is about to end."))
         self._mail.deliver()
@@ -87,7 +97,6 @@ class Batcher:
         work.since = next(self._order)
         lane = self._lanes.setdefault(work.key, deque())
         lane.append(work)
-        self._changed.notify()
 
     def _serve(self) -> None:
         """Until it is closed; a fault of its own fails all that waits, and is not the end."""
@@ -154,7 +163,7 @@ class Batcher:
         self._prepared = self._ahead.submit(_prepare, last) if last else None
         began = perf_counter()
         try:
-            outputs = parts[0].work.model.run(parts[0].work.graph, **inputs)
+            outputs = parts[0].work.compute(inputs, parts[0].start)
         except Exception as error:
             self._one_by_one(parts, error)
             return
@@ -169,7 +178,7 @@ class Batcher:
         else:
             self._end(parts[0].work, error)
 
-    def _hand_out(self, parts: Sequence[Part], outputs: Arrays) -> None:
+    def _hand_out(self, parts: Sequence[Part], outputs: Named) -> None:
         start, again = 0, []
         for part in parts:
             stop = start + part.rows
@@ -182,7 +191,7 @@ class Batcher:
                 for work in again:
                     self._queue(work)
 
-    def _take(self, work: Work, outputs: Arrays) -> After:
+    def _take(self, work: Work, outputs: Named) -> After:
         try:
             after = work.gathered(outputs)
         except Exception as error:
@@ -203,7 +212,7 @@ class Batcher:
         self._speed += (SMOOTH if self._speed else 1.0) * (speed - self._speed)
 
 
-def _joined(parts: Sequence[Part]) -> Arrays:
+def _joined(parts: Sequence[Part]) -> Named:
     each = [part.inputs() for part in parts]
     if len(each) == 1:
         return each[0]

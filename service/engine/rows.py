@@ -3,17 +3,17 @@
 import numpy as np
 
 from service.core.errors import InputError
-from service.core.types import FARTHEST, Doubles
+from service.core.types import FARTHEST, Reals
 from service.engine.model import Model
 
 
-def check_rows(model: Model, x: Doubles, name: str = "x") -> None:
+def check_rows(model: Model, x: Reals, name: str = "x") -> None:
     """Refuse what the model cannot take, in a sentence; x (n, d) in the user's units."""
     check_width(model, x, name)
     check_range(model, x, name)
 
 
-def check_width(model: Model, x: Doubles, name: str = "x") -> None:
+def check_width(model: Model, x: Reals, name: str = "x") -> None:
     wanted, reference = model.manifest.input_dims, model.manifest.reference
     if not len(x):
         raise InputError(f"{name} has no rows.")
@@ -21,11 +21,15 @@ def check_width(model: Model, x: Doubles, name: str = "x") -> None:
         raise InputError(f"{name} has {x.shape[1]} columns, but {reference} takes {wanted}.")
 
 
-def check_range(model: Model, x: Doubles, name: str = "x") -> None:
+def check_range(model: Model, x: Reals, name: str = "x", first: int = 0) -> None:
+    """`first` is the number of x's first row among the caller's."""
     units, reference = model.manifest.normaliser, model.manifest.reference
+    low, high = units.within(FARTHEST)
+    if low <= x.min() and x.max() <= high:
+        return
     with np.errstate(over="ignore"):
         near = np.abs(x - units.shift) <= FARTHEST * units.scale
     if not near.all():
         i, j = np.argwhere(~near)[0]
-        raise InputError(f"{name}[{i}][{j}] is {x[i, j]:g}, which is too far from all that "
+        raise InputError(f"{name}[{first + i}][{j}] is {x[i, j]:g}, which is too far from all that "
                          f"{reference} was made for.")  # fmt: skip

@@ -10,7 +10,8 @@ from functools import partial
 import numpy as np
 
 from service.core.errors import UnusableAnswerError
-from service.engine.model import Arrays, Model
+from service.core.types import Named
+from service.engine.model import Model
 
 
 class Mail:
@@ -61,7 +62,7 @@ class Part:
     def is_last(self) -> bool:
         return self.stop == self.work.rows
 
-    def inputs(self) -> Arrays:
+    def inputs(self) -> Named:
         whole = self.work.pass_inputs()
         if self.rows == self.work.rows:
             return whole
@@ -80,18 +81,22 @@ class Work(ABC):
         self.over = False  # nobody waits for it any more
         self.since = 0  # its place in the order of waiting
         self.begun = 0  # rows that this pass has taken
-        self._inputs: Arrays | None = None
-        self._outputs: list[Arrays] = []
+        self._inputs: Named | None = None
+        self._outputs: list[Named] = []
 
     @abstractmethod
-    def inputs(self) -> Arrays:
+    def inputs(self) -> Named:
         """For the next pass; every array has `rows` rows."""
 
     def prepare(self) -> None:  # noqa: B027  # most have nothing to prepare
         """What can be made for the pass after this one while this one runs; on another thread."""
 
+    def compute(self, inputs: Named, first: int) -> Named:
+        """One pass for the rows of several works; `first` is the number of this one's first row."""
+        return self.model.run(self.graph, **inputs)
+
     @abstractmethod
-    def take(self, outputs: Arrays) -> After:
+    def take(self, outputs: Named) -> After:
         """A pass's answer, and what comes after it."""
 
     @abstractmethod
@@ -104,24 +109,26 @@ class Work(ABC):
         self.begun = min(self.rows, start + room)
         return Part(self, start, self.begun)
 
-    def pass_inputs(self) -> Arrays:
+    def pass_inputs(self) -> Named:
         if self._inputs is None:
             self._inputs = self.inputs()
         return self._inputs
 
-    def gathered(self, outputs: Arrays) -> After:
+    def gathered(self, outputs: Named) -> After:
         """What `take` says after the last part of a pass."""
-        self._outputs.append(outputs)
-        if self.begun < self.rows or self._missing():
-            return After.PARTS
-        whole, self._outputs, self._inputs, self.begun = _whole(self._outputs), [], None, 0
-        return self.take(whole)
+        if self._outputs or len(next(iter(outputs.values()))) < self.rows:
+            self._outputs.append(outputs)
+            if self._missing():
+                return After.PARTS
+            outputs, self._outputs = _whole(self._outputs), []
+        self._inputs, self.begun = None, 0
+        return self.take(outputs)
 
     def _missing(self) -> bool:
         return sum(len(next(iter(part.values()))) for part in self._outputs) < self.rows
 
 
-def _whole(parts: list[Arrays]) -> Arrays:
+def _whole(parts: list[Named]) -> Named:
     if len(parts) == 1:
         return parts[0]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -130,18 +137,19 @@ def _whole(parts: list[Arrays]) -> Arrays:
 class OneShot(Work):
     """One pass for one request."""
 
-    def __init__(self, model: Model, graph: str, inputs: Arrays) -> None:
+    def __init__(self, model: Model, graph: str, inputs: Named, together: object = None) -> None:
+        """Works share a pass if their rows have the same shapes, and are to be taken `together`."""
         rows = len(next(iter(inputs.values())))
-        shapes = tuple((name, array.shape[1:]) for name, array in inputs.items())
-        super().__init__(model, graph, rows, shapes)
+        shapes = tuple([(name, array.shape[1:]) for name, array in inputs.items()])
+        super().__init__(model, graph, rows, (shapes, together))
         self._given = inputs
         self._loop = asyncio.get_running_loop()
-        self.answer: asyncio.Future[Arrays] = self._loop.create_future()
+        self.answer: asyncio.Future[Named] = self._loop.create_future()
 
-    def inputs(self) -> Arrays:
+    def inputs(self) -> Named:
         return self._given
 
-    def take(self, outputs: Arrays) -> After:
+    def take(self, outputs: Named) -> After:
         if not all(np.isfinite(array).all() for array in outputs.values()):
             raise UnusableAnswerError(f"{self.model.manifest.reference} gave NaN or infinity.")
         self._found = outputs

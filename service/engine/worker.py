@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from service.core.types import Floats
+from service.core.types import Floats, Named
 from service.engine.batcher import Batcher
 from service.engine.chain import Walk
 from service.engine.model import Arrays, Model
@@ -22,17 +22,32 @@ class Worker:
 
     def __init__(self, batcher: Batcher) -> None:
         self.batcher = batcher
+        self._waking: asyncio.AbstractEventLoop | None = None
         self._algebra = ThreadPoolExecutor(max_workers=1, thread_name_prefix="algebra")
 
     async def run(self, model: Model, graph: str, **inputs: Floats) -> Arrays:
         """One pass of a graph; its outputs are finite. Who is cancelled leaves the queue."""
-        work = OneShot(model, graph, inputs)
-        self.batcher.submit(work)
+        return await self.finish(OneShot(model, graph, inputs))
+
+    async def finish(self, work: OneShot) -> Named:
+        self.batcher.put(work)
+        self._wake_soon()
         try:
             return await work.answer
         except asyncio.CancelledError:
             work.over = True
             raise
+
+    def _wake_soon(self) -> None:
+        """Once the loop has done what it has at hand: all that came together goes together."""
+        loop = asyncio.get_running_loop()
+        if self._waking is not loop:
+            self._waking = loop
+            loop.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._waking = None
+        self.batcher.wake()
 
     def walk(self, model: Model, walk: Walk, leg: Leg) -> Walking:
         """A chain that walks from now on."""

@@ -24,7 +24,7 @@ def test_a_reconstruction_is_the_models_in_the_users_units(
     z, level = units.to_model(x), tiny_served.noise_level(6)
     expected = units.to_user(tiny_served.run("reconstruct", x=z, **level)["mean"])
     assert body["model"] == answer.headers["x-model"] == "tiny@1"
-    assert np.array_equal(body["reconstruction"], expected)
+    assert np.array_equal(np.float32(body["reconstruction"]), expected)
     rms = np.sqrt(np.square(expected - x).mean(axis=1))
     np.testing.assert_allclose(body["error"], rms, rtol=1e-12)
 
@@ -37,7 +37,9 @@ def test_json_and_npy_hold_the_same_bits(client: Any, x: Any) -> None:
         headers={"content-type": NPY, "accept": NPY},
     )
     assert answer.headers["content-type"] == NPY and answer.headers["x-model"] == "tiny@1"
-    assert np.array_equal(np.load(io.BytesIO(answer.content)), as_json["reconstruction"])
+    assert np.array_equal(
+        np.load(io.BytesIO(answer.content)), np.float32(as_json["reconstruction"])
+    )
 
 
 def test_large_bodies_take_the_same_way(client: Any) -> None:
@@ -56,7 +58,7 @@ def test_sigma_is_the_level_to_denoise_at(client: Any, x: Any, tiny_served: Mode
     units = tiny_served.manifest.normaliser
     z, level = units.to_model(x), tiny_served.noise_level(6, 1.0)
     expected = units.to_user(tiny_served.run("reconstruct", x=z, **level)["mean"])
-    assert np.array_equal(got[1], expected) and got[0] != got[1]
+    assert np.array_equal(np.float32(got[1]), expected) and got[0] != got[1]
 
 
 def test_parameters_of_the_body_win_over_the_query(client: Any, x: Any, problem: Any) -> None:

@@ -53,7 +53,7 @@ def test_samples_are_the_engines_own(
     body = sample(client, **asked)
     walk = default_walk(tiny_served, 5, kernel)
     expected = walked(tiny_served, walk, from_data(tiny_served, 3, 5), 6, emit)
-    assert np.array_equal(body["samples"], expected)
+    assert np.array_equal(np.float32(body["samples"]), expected)
 
 
 def test_every_format_holds_the_same_bits(client: Any) -> None:
@@ -61,7 +61,7 @@ def test_every_format_holds_the_same_bits(client: Any) -> None:
     body = sample(client, **asked)
     assert body["step"] == 10 and body["shape"] == [3, 2, 8]
     whole = client.post("/sample", json=asked, headers={"accept": NPY})
-    assert np.array_equal(np.load(io.BytesIO(whole.content)), body["samples"])
+    assert np.array_equal(np.load(io.BytesIO(whole.content)), np.float32(body["samples"]))
     assert whole.headers["x-chain-step"] == "10" and len(whole.headers["x-chain-id"]) == 32
     lines = client.post("/sample", json=asked, headers={"accept": NDJSON}).text.splitlines()
     events = client.post("/sample", json={**asked, "stream": True}).text.split("\n\n")
@@ -86,7 +86,7 @@ def test_a_stream_of_arrays_is_read_one_by_one(client: Any) -> None:
         if arrays[-1].ndim == 1:
             break
     assert stream.read() == b"" and arrays[-1].tolist() == [1, 5]
-    assert np.array_equal(arrays[:-1], sample(client, **asked)["samples"])
+    assert np.array_equal(arrays[:-1], np.float32(sample(client, **asked)["samples"]))
 
 
 @pytest.mark.parametrize(
@@ -158,11 +158,13 @@ def test_walkers_begin_in_noise_at_points_or_where_another_chain_stands(
     walk, units = default_walk(tiny_served, 4), tiny_served.manifest.normaliser
     asked = {"seed": 4, "steps": 2, "thin": 1, "emit": "mean"}
     noise = sample(client, **asked, walkers=3, start="noise")["samples"]
-    assert np.array_equal(noise, walked(tiny_served, walk, from_noise(tiny_served, 3, 4), 2))
+    assert np.array_equal(
+        np.float32(noise), walked(tiny_served, walk, from_noise(tiny_served, 3, 4), 2)
+    )
     rows = units.to_user(tiny_served.start_points()[:2]).round(3)
     body = sample(client, **asked, start={"points": rows.tolist()})
     expected = walked(tiny_served, walk, units.to_model(rows), 2)
-    assert np.array_equal(body["samples"], expected)
+    assert np.array_equal(np.float32(body["samples"]), expected)
     stream = io.BytesIO()
     np.save(stream, rows)
     headers = {"content-type": NPY}
@@ -172,12 +174,11 @@ def test_walkers_begin_in_noise_at_points_or_where_another_chain_stands(
     assert same.json()["samples"] == body["samples"]
     one = sample(client, **asked, walkers=5, start={"points": rows[:1].tolist()})
     alike = units.to_model(np.repeat(rows[:1], 5, 0))
-    assert np.array_equal(one["samples"], walked(tiny_served, walk, alike, 2))
+    assert np.array_equal(np.float32(one["samples"]), walked(tiny_served, walk, alike, 2))
     stands = client.get(f"/chains/{body['chain']}").json()["x"]
     other = sample(client, **asked, start={"chain": body["chain"]})
-    assert np.array_equal(
-        other["samples"], walked(tiny_served, walk, units.to_model(np.array(stands)), 2)
-    )
+    expected = walked(tiny_served, walk, units.to_model(np.array(stands)), 2)
+    assert np.array_equal(np.float32(other["samples"]), expected)
 
 
 @pytest.mark.parametrize("kernel", ["gibbs", "hidden"])
@@ -191,7 +192,7 @@ def test_clamped_columns_stay_and_the_others_move(
     clamp = {"mask": [flag(b) for b in mask], "values": row.tolist()}
     asked = {"seed": 4, "steps": 5, "thin": 1, "walkers": 2, "emit": "mean"}
     asked |= {"kernel": kernel, "clamp": clamp}
-    got = np.array(sample(client, **asked)["samples"])
+    got = np.float32(sample(client, **asked)["samples"])
     np.testing.assert_allclose(got[..., mask], np.broadcast_to(row[mask], (5, 2, 3)), rtol=1e-5)
     assert (got[..., ~mask].std(axis=0) > 0).all()
     known = Clamp(mask, units.to_model(row[None]))
@@ -212,7 +213,7 @@ def test_scale_floor_and_seed_do_what_the_engine_does(client: Any, tiny_served: 
     assert body["scale"] == [0.5, 0.25] and body["floor"] == 0.1
     walk = Walk("gibbs", 6, (0.5, 0.25), 0.1)
     expected = walked(tiny_served, walk, from_data(tiny_served, 2, 6), 4, "noisy")
-    assert np.array_equal(body["samples"], expected)
+    assert np.array_equal(np.float32(body["samples"]), expected)
     query = "/sample?seed=6&steps=4&thin=1&walkers=2&emit=noisy&scale=0.5,0.25&floor=0.1"
     assert client.post(query).json()["samples"] == body["samples"]
     assert sample(client, **asked)["samples"] != sample(client, **asked | {"seed": 7})["samples"]

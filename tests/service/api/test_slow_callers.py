@@ -1,4 +1,4 @@
-"""Bodies that do not come in time, and callers who leave: the middleware alone and in its place."""
+"""Bodies that do not come in time, and callers who leave: the exchange alone and in its place."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from starlette.requests import ClientDisconnect
 
-from service.api.connections import LEFT
-from service.api.middleware import BodyTime, Departures
+from service.api.connections import CONNECTION
+from service.api.exchange import BodyLimits, Exchange
 from service.core.errors import SlowBodyError
 
-SCOPE: dict[str, Any] = {"type": "http"}
+SCOPE: dict[str, Any] = {"type": "http", "headers": []}
 
 
 def part(more: bool) -> dict[str, Any]:
@@ -47,23 +47,30 @@ def reader(work: float = 0.0) -> tuple[list[str], Any]:
     return seen, app
 
 
+def serve(
+    app: Any, caller: Caller, seconds: float = 1.0, scope: Any = SCOPE, send: Any = nowhere
+) -> None:
+    exchange = Exchange(dict(scope), caller.receive, send, BodyLimits(10**6, seconds))
+    asyncio.run(app(scope, exchange.receive, exchange.send))
+
+
 def test_a_byte_now_and_then_does_not_help() -> None:
     seen, app = reader()
     began = monotonic()
     with pytest.raises(SlowBodyError, match=r"more than 0\.3 seconds"):
-        asyncio.run(BodyTime(app, 0.3)(SCOPE, Caller(1000, pause=0.02).receive, nowhere))
+        serve(app, Caller(1000, pause=0.02), 0.3)
     assert 0.25 < monotonic() - began < 2 and 1 < len(seen) < 20
 
 
 def test_the_servers_own_time_is_not_the_callers() -> None:
     seen, app = reader(work=0.1)
-    asyncio.run(BodyTime(app, 0.2)(SCOPE, Caller(5).receive, nowhere))
+    serve(app, Caller(5), 0.2)
     assert seen == ["http.request"] * 5 + ["http.disconnect"]
 
 
 def test_the_callers_leave_is_waited_for_as_long_as_it_takes() -> None:
     seen, app = reader()
-    asyncio.run(BodyTime(app, 0.1)(SCOPE, Caller(2, stay=0.4).receive, nowhere))
+    serve(app, Caller(2, stay=0.4), 0.1)
     assert seen == ["http.request"] * 2 + ["http.disconnect"]
 
 
@@ -92,14 +99,15 @@ def test_who_has_left_is_sent_nothing_more() -> None:
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         for i in range(5):
-            await send(i)
+            await send({"type": "http.response.body", "body": b"%d" % i})
 
-    scope = {**SCOPE, "extensions": {LEFT: {"left": lambda: left.pop(0)}}}
+    told = {"left": lambda: left.pop(0), "whole": lambda: True}
     with pytest.raises(ClientDisconnect):
-        asyncio.run(Departures(app)(scope, Caller(1).receive, send))
-    assert sent == [0, 1]
+        serve(app, Caller(1), scope={**SCOPE, "extensions": {CONNECTION: told}}, send=send)
+    assert [message["body"] for message in sent] == [b"0", b"1"]
 
 
 def test_a_server_that_does_not_tell_is_served_as_well() -> None:
-    _, app = reader()
-    asyncio.run(Departures(app)(SCOPE, Caller(1).receive, nowhere))
+    seen, app = reader()
+    serve(app, Caller(1))
+    assert seen == ["http.request", "http.disconnect"]

@@ -45,3 +45,22 @@ def test_the_identity_hands_floats_through() -> None:
     assert same.to_model(x) is x
     np.testing.assert_array_equal(same.to_user(x), x)
     assert same.to_model(x.astype(np.float64)[:, ::-1]).flags["C_CONTIGUOUS"]
+
+
+def test_float32_is_given_only_where_it_holds_all_that_the_model_knew() -> None:
+    pixels, times = Normaliser(np.zeros(3), np.full(3, 255.0)), UNITS
+    huge = Normaliser(np.zeros(3), np.full(3, 1e33))  # a chain may go as far as 1e6 of these
+    z = np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32)
+    assert (pixels.dtype, times.dtype, huge.dtype) == (np.float32, np.float64, np.float64)
+    for units in (pixels, times, huge):
+        x, exact = units.to_user(z), units.to_user(z.astype(np.float64))
+        assert x.dtype == units.dtype and exact.dtype == np.float64
+        np.testing.assert_allclose(x, exact, rtol=2**-23)
+
+
+def test_what_is_within_for_every_feature_is_within_for_each() -> None:
+    low, high = UNITS.within(2.0)
+    for x in (low, high):  # here no value is within for all three
+        assert (np.abs(x - SHIFT) > 2 * SCALE).any()
+    low, high = Normaliser(np.array([0.0, 1.0]), np.array([1.0, 2.0])).within(3.0)
+    assert (low, high) == (-3.0, 3.0)

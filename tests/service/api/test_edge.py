@@ -1,12 +1,18 @@
-"""Request ids, the body's limit, and the line that every request leaves in the log."""
+"""Request ids, the body's limit, the line that every request leaves, and how many are let in."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import pytest
+from starlette.responses import PlainTextResponse
 
-from service.api.middleware import GONE
+from service.api.edge import GONE, Edge, Hurry
+from service.api.exchange import BodyLimits
+from service.api.gate import Gate
+from service.core.errors import OverloadError
 
 ROW = {"x": [[0.5] * 8]}
 
@@ -84,3 +90,55 @@ def test_a_caller_who_leaves_is_no_error(client: Any, caplog: pytest.LogCaptureF
         client.run(client.app(scope, receive, send))
     [line] = lines(caplog)
     assert sent == [] and (line["status"], line["level"]) == (GONE, logging.INFO)
+
+
+def test_a_gate_counts_those_inside_and_refuses_more() -> None:
+    gate = Gate(2)
+    with gate, gate:
+        assert gate.inside == 2
+        with pytest.raises(OverloadError) as caught:
+            gate.check()
+        assert caught.value.retry_after is not None and caught.value.retry_after >= 0
+    gate.check()
+    assert (gate.inside, gate.refused) == (0, 1)
+
+
+def test_who_does_not_fit_in_hears_so_before_the_body_is_read(client: Any, problem: Any) -> None:
+    """Of ten at once two are let in, whatever becomes of these; later ones find room again."""
+
+    async def many() -> list[httpx.Response]:
+        free, answers = asyncio.Event(), []
+
+        async def slow(request: Any) -> Any:
+            await free.wait()
+            return PlainTextResponse("done")
+
+        hurry, limits = Hurry("/slow", slow), BodyLimits(1000, 1.0)
+        edge = Edge(client.app, lambda scope: hurry, limits, Gate(2), client.app.state.metrics)
+        transport = httpx.ASGITransport(app=edge)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as caller:
+            tasks = [asyncio.create_task(caller.post("/slow", content=b"x")) for _ in range(10)]
+            answers += [await tasks[i] for i in range(2, 10)]
+            free.set()
+            answers += [await tasks[i] for i in range(2)]
+            answers.append(await caller.post("/slow"))
+        return answers
+
+    *refused, first, second, later = client.run(many())
+    for answer in refused:
+        problem(answer, 429, "2 requests are being answered")
+        assert int(answer.headers["retry-after"]) >= 1
+    assert {first.text, second.text, later.text} == {"done"}
+
+
+def test_requests_with_and_without_a_query_are_answered_alike(client: Any) -> None:
+    """The first by FastAPI, the second without it."""
+    by_query = client.post("/reconstruct?model=tiny", json=ROW)
+    at_once = client.post("/reconstruct", json=ROW)
+    assert by_query.json() == at_once.json()
+    differ = {"x-request-id"}
+    assert {k: v for k, v in by_query.headers.items() if k not in differ} == {
+        k: v for k, v in at_once.headers.items() if k not in differ
+    }
+    lines = [x for x in client.get("/metrics").text.splitlines() if 'route="/reconstruct"' in x]
+    assert any(line.startswith("localmoments_requests_total") for line in lines)

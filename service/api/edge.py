@@ -1,0 +1,96 @@
+"""What happens to every request before and after FastAPI.
+
+Each is counted, timed and logged; an error that nobody foresaw becomes a problem. Routes in a hurry
+are called without FastAPI, which takes longer to find out what a handler is to be given than such a
+handler needs: it still describes them, and takes those requests that have a query.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.api.exchange import BodyLimits, Exchange
+from service.api.gate import Gate
+from service.api.metrics import Metrics
+from service.api.problems import problem
+from service.core.errors import LocalMomentsError
+
+log = logging.getLogger("service.request")
+
+# Asked every few seconds by machines.
+QUIET = ("/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready")
+GONE = 499  # the caller left before the answer's end: nobody sees this status but the log
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class Hurry:
+    """A route that is called without FastAPI where a request has no query."""
+
+    path: str  # as documented
+    handler: Handler
+
+
+Hurried = Callable[[Scope], Hurry | None]
+
+
+class Edge:
+    """The application as the server sees it."""
+
+    def __init__(
+        self, app: ASGIApp, hurried: Hurried, limits: BodyLimits, gate: Gate, metrics: Metrics
+    ) -> None:
+        self._app, self._hurried = app, hurried
+        self._limits, self._gate, self._metrics = limits, gate, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        began, exchange = perf_counter(), Exchange(scope, receive, send, self._limits)
+        try:
+            await self._answer(scope, exchange)
+        except ClientDisconnect:
+            exchange.status = GONE
+        except Exception as error:
+            if not isinstance(error, LocalMomentsError):
+                log.exception("unexpected error", extra={"fields": _identity(scope)})
+            if exchange.status:  # too late to say so: the connection breaks off
+                raise
+            await problem(error, scope)(scope, exchange.receive, exchange.send)
+        finally:
+            self._note(scope, exchange.status, perf_counter() - began)
+
+    async def _answer(self, scope: Scope, exchange: Exchange) -> None:
+        scope["route"] = hurry = self._hurried(scope)
+        exchange.check_length()
+        if hurry is None or scope["query_string"]:
+            return await self._app(scope, exchange.receive, exchange.send)
+        self._gate.check()
+        with self._gate:
+            response = await hurry.handler(Request(scope, exchange.receive))
+            await response(scope, exchange.receive, exchange.send)
+
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "other")
+        self._metrics.request(scope["method"], route, status, seconds)
+        level = logging.DEBUG if route in QUIET and status < 500 else logging.INFO
+        if log.isEnabledFor(level):
+            fields = {**_identity(scope), "status": status, "ms": round(seconds * 1000, 2)}
+            log.log(level, "request", extra={"fields": fields})
+
+
+def _identity(scope: Scope) -> dict[str, str]:
+    state = scope.get("state", {})
+    return {
+        "method": scope["method"],
+        "path": scope["path"][:500],
+        "request_id": state.get("request_id", ""),
+        "caller": state.get("caller", ""),  # the name of an API key
+        "client": (scope.get("client") or ("",))[0],
+    }

@@ -1,0 +1,100 @@
+"""One request and its answer, as ASGI's two functions with our limits and marks around them.
+
+One object does what would be five layers of middleware, because a layer costs more time than what
+it does. (BaseHTTPMiddleware would hide disconnects as well.)
+"""
+
+import asyncio
+import random
+import re
+from dataclasses import dataclass
+from time import monotonic
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive, Scope, Send
+
+from service.api.connections import CONNECTION
+from service.core.errors import SlowBodyError, TooLargeError
+
+REQUEST_ID = "x-request-id"
+SOUND_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
+
+
+@dataclass(frozen=True)
+class BodyLimits:
+    """The most that is read, and the longest that is waited for it."""
+
+    size: int
+    seconds: float
+
+
+class Exchange:
+    """`receive` and `send` in the place of the server's.
+
+    - X-Request-ID: the caller's own if it is sound, else a new one; sent back with the answer.
+    - A body that says it is too long is refused at once, one that does not say as it arrives.
+    - So is a body that does not arrive in time. Only the time in which it is waited for counts, all
+      of it together: the server's own work is not the caller's delay, and a byte a second does not
+      help. Once it is there, `receive` waits for the caller's leave as long as the answer takes.
+    - `send` raises ClientDisconnect once the caller has left, or was left for not reading. The
+      server's own says nothing then, and a stream would go on for nobody.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: BodyLimits) -> None:
+        self.status = 0
+        self._receive, self._send, self._limits = receive, send, limits
+        self._connection = scope.get("extensions", {}).get(CONNECTION)  # None: not our own
+        self._arrived, self._left, self._complete = 0, limits.seconds, False
+        given, self._length = b"", b"0"
+        for name, value in scope["headers"]:
+            if name == b"x-request-id":
+                given = value
+            elif name == b"content-length":
+                self._length = value
+        sound = SOUND_ID.fullmatch(given)
+        self.request_id = given.decode() if sound else f"{random.getrandbits(128):032x}"
+        scope.setdefault("state", {})["request_id"] = self.request_id
+
+    def check_length(self) -> None:
+        if self._length.isdigit() and int(self._length[:20]) > self._limits.size:
+            raise self._too_large()
+
+    async def receive(self) -> Message:
+        if self._complete:
+            return await self._receive()
+        message = await (self._receive() if self._is_here() else self._in_time())
+        self._arrived += len(message.get("body", b""))
+        if self._arrived > self._limits.size:
+            raise self._too_large()
+        self._complete = not message.get("more_body", False)
+        return message
+
+    def _is_here(self) -> bool:
+        return self._connection is not None and self._connection["whole"]()
+
+    async def _in_time(self) -> Message:
+        began = monotonic()
+        try:
+            async with asyncio.timeout(self._left):
+                return await self._receive()
+        except TimeoutError:
+            raise SlowBodyError(
+                f"The body took more than {self._limits.seconds:g} seconds."
+            ) from None
+        finally:
+            self._left -= monotonic() - began
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [
+                *message.get("headers", ()),
+                (b"x-request-id", self.request_id.encode()),
+            ]
+        await self._send(message)
+        if self._connection is not None and self._connection["left"]():
+            raise ClientDisconnect
+
+    def _too_large(self) -> TooLargeError:
+        most = self._limits.size
+        return TooLargeError(f"The body is larger than {most} bytes, the most that is read.")
