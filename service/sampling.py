@@ -10,9 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.core.errors import InputError, TooLargeError
-from service.core.moments import Estimator, Moments, Spectrum, in_user_units, local_moments
-from service.core.types import Doubles, Floats
+from service.core.moments import Estimator, Moments, in_user_units, local_moments
+from service.core.spectrum import Spectrum
+from service.core.types import Doubles, Floats, Reals
 from service.engine.model import Model
+from service.engine.reconstructing import Reconstructing
 from service.engine.repository import Repository
 from service.engine.rows import check_range, check_width
 from service.engine.spectra import Spectra, leading_spectra, vectors_at_once, whole_spectra
@@ -36,7 +38,7 @@ class Reconstruction:
     """r(x) of every row, and how far it lies from x."""
 
     model: str  # name@version
-    reconstruction: Doubles  # (n, d)
+    reconstruction: Reals  # (n, d)
     error: Doubles  # (n,), root mean square of r(x) - x
 
 
@@ -58,7 +60,7 @@ class LocalMoments:
     estimator: Estimator
     covariance_scale: str  # "absolute" or "relative"
     sigma: float
-    x: Doubles  # (n, d)
+    x: Reals  # (n, d)
     mean: Doubles  # (n, d)
     eigenvalues: Doubles  # (n, k)
     tangents: Doubles  # (n, k, d)
@@ -75,23 +77,21 @@ class Sampling:
         self._limits = limits
 
     async def reconstruct(
-        self, x: Doubles, reference: str | None = None, sigma: float | None = None
+        self, x: Reals, reference: str | None = None, sigma: float | None = None
     ) -> Reconstruction:
         model = self._models.find(reference)
         self._admit(model, x, self._limits.rows, numbers=x.size)
-        units = model.manifest.normaliser
-        level = model.noise_level(len(x), _noise_level(model, sigma))
-        out = await self._worker.run(model, "reconstruct", x=units.to_model(x), **level)
-        r = units.to_user(out["mean"])
-        return Reconstruction(model.manifest.reference, r, np.sqrt(np.square(r - x).mean(axis=1)))
+        work = Reconstructing(model, x, _noise_level(model, sigma))
+        return Reconstruction(model.manifest.reference, **await self._worker.finish(work))
 
     async def moments(
-        self, x: Doubles, question: Question, reference: str | None = None
+        self, x: Reals, question: Question, reference: str | None = None
     ) -> LocalMoments:
         model = self._models.find(reference)
         d = model.manifest.input_dims
         most = min(question.rank, d) + (d if question.covariance else 0)
         self._admit(model, x, self._limits.points, numbers=x.size * most)
+        check_range(model, x)
         sigma = _noise_level(model, question.sigma)
         z = model.manifest.normaliser.to_model(x)
         parts: list[Moments] = []
@@ -100,7 +100,7 @@ class Sampling:
             parts += await self._worker.call(_moments, model, z[rows], found, sigma, question)
         return await self._worker.call(_stacked, model, x, sigma, question, parts)
 
-    def _admit(self, model: Model, x: Doubles, most: int, numbers: int) -> None:
+    def _admit(self, model: Model, x: Reals, most: int, numbers: int) -> None:
         """Refuse rows that do not fit the model, or an answer beyond the limits."""
         check_width(model, x)
         if len(x) > most:
@@ -110,7 +110,6 @@ class Sampling:
                 f"The answer would hold {numbers} numbers, but {self._limits.answer_values} are "
                 "the most in one request: ask for fewer rows, a lower rank or no covariance."
             )
-        check_range(model, x)
         self._worker.batcher.admit(len(x))
 
     def _whole(self, d: int, question: Question) -> bool:
@@ -161,7 +160,7 @@ def _moments(
 
 
 def _stacked(
-    model: Model, x: Doubles, sigma: float, question: Question, parts: Sequence[Moments]
+    model: Model, x: Reals, sigma: float, question: Question, parts: Sequence[Moments]
 ) -> LocalMoments:
     m, k = model.manifest, question.rank
     return LocalMoments(

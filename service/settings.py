@@ -19,11 +19,11 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from service.core.cpus import available_cpus
 from service.core.errors import SettingsError
 from service.core.moments import FULL_JACOBIAN_DIMS
 
 PREFIX = "LOCALMOMENTS_"
-QUOTA = Path("/sys/fs/cgroup/cpu.max")  # a container's share of the machine: "200000 100000"
 
 Reference = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}(@[0-9]{1,9})?$")]
 Origin = Annotated[str, StringConstraints(pattern=r"^(\*|https?://[^/?#\s]+)$")]
@@ -63,6 +63,10 @@ class Settings(BaseSettings):
     threads: Annotated[
         int, Field(ge=0, le=1024, description="threads that compute; 0: as many as CPUs allowed")
     ] = 0
+    provider: Annotated[
+        Literal["auto", "cpu", "cuda"],
+        Field(description="what graphs run on: `cpu`, `cuda`, or `auto`: CUDA where it works"),
+    ] = "auto"
     full_jacobian_dims: Annotated[
         int,
         Field(
@@ -77,6 +81,10 @@ class Settings(BaseSettings):
     max_load_rows: Annotated[
         int, Field(gt=0, description="rows in work at a time; beyond it callers get a 429")
     ] = 8192
+    max_requests: Annotated[
+        int,
+        Field(gt=0, description="reconstructions answered at a time; beyond it callers get a 429"),
+    ] = 64
     max_body_bytes: Annotated[int, Field(gt=0, description="largest request body")] = 32 * 2**20
     max_rows: Annotated[
         int, Field(gt=0, description="most rows in one reconstruction, most walkers of a chain")
@@ -178,17 +186,6 @@ def unknown_names() -> list[str]:
     """Variables that look like settings and are none: misspelt, perhaps."""
     known = {PREFIX + field.upper() for field in Settings.model_fields}
     return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
-
-
-def available_cpus() -> int:
-    """The CPUs that this process may use: its affinity, and its container's quota."""
-    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
-    cpus = len(affinity(0)) if affinity else os.cpu_count() or 1
-    try:
-        quota, period = QUOTA.read_text(encoding="ascii").split()
-        return max(1, min(cpus, round(int(quota) / int(period))))
-    except (OSError, ValueError):  # no such file, or "max"
-        return cpus
 
 
 def table() -> str:

@@ -16,6 +16,7 @@ from service.core import manifest as manifests
 from service.core.errors import ArtefactError
 from service.core.manifest import Manifest
 from service.core.types import Floats
+from service.engine.providers import CPU, MEMORY, Device, bound_run, open_session
 
 Arrays = dict[str, Floats]
 CARD = "card.md"
@@ -26,16 +27,18 @@ NEWEST_OPSET = 23  # what the lowest onnxruntime that we allow can run
 class Model:
     """Graphs of one artefact; a session is opened when its graph is first asked for."""
 
-    def __init__(self, folder: Path, manifest: Manifest, *, threads: int = 0) -> None:
+    def __init__(
+        self, folder: Path, manifest: Manifest, *, threads: int = 0, device: Device | None = None
+    ) -> None:
         self.folder = folder
         self.manifest = manifest
-        self.provider = "CPUExecutionProvider"
         self._threads = threads
+        self._device = device or Device()
         self._sessions: dict[str, ort.InferenceSession] = {}
         self._lock = threading.Lock()
 
     @classmethod
-    def open(cls, folder: Path, *, threads: int = 0) -> Model:
+    def open(cls, folder: Path, *, threads: int = 0, device: Device | None = None) -> Model:
         """Read the manifest, check every file's sha256, and trust the folder from then on."""
         manifest = manifests.read(folder)
         if manifest.opset > NEWEST_OPSET:
@@ -43,7 +46,12 @@ class Model:
                 f"{folder} needs ONNX opset {manifest.opset}; the engine runs up to {NEWEST_OPSET}."
             )
         manifests.verify(folder, manifest)
-        return cls(folder, manifest, threads=threads)
+        return cls(folder, manifest, threads=threads, device=device)
+
+    @property
+    def provider(self) -> str:
+        """What its graphs run on, and before one was opened what they are meant for."""
+        return self._device.provider
 
     def prepare(self, *graphs: str) -> None:
         """Open these graphs now, so that a fault in them is found before anyone asks."""
@@ -56,7 +64,11 @@ class Model:
         """One pass of a graph: named arrays in, named arrays out."""
         session = self.session(graph)
         names = list(self.manifest.graphs[graph].outputs)
-        return dict(zip(names, session.run(names, inputs), strict=True))
+        if self.provider == CPU:  # where arrays lie at the right place already
+            arrays = session.run(names, inputs)
+        else:
+            arrays = bound_run(session, names, inputs, MEMORY[self.provider])
+        return dict(zip(names, arrays, strict=True))
 
     def session(self, graph: str) -> ort.InferenceSession:
         with self._lock:
@@ -66,17 +78,14 @@ class Model:
 
     def _open_session(self, graph: str) -> ort.InferenceSession:
         entry = self.manifest.graphs[graph]
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = self._threads
-        options.log_severity_level = 3
         try:
-            session = ort.InferenceSession(
-                str(self.folder / entry.file), options, providers=[self.provider]
-            )
+            session = open_session(self.folder / entry.file, self._threads, self._device)
         except Exception as error:  # onnxruntime raises its own untyped family
             raise ArtefactError(f"{self.folder / entry.file} does not load: {error}") from error
         _check_border(session.get_inputs(), entry.inputs, entry.file)
         _check_border(session.get_outputs(), entry.outputs, entry.file)
+        if session.get_providers()[0] != self._device.provider:
+            self._device = Device(session.get_providers()[0])  # for all of its graphs, from now on
         return session
 
     def card(self) -> str:

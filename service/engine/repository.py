@@ -16,9 +16,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import onnxruntime as ort
+
 from service.core.errors import ArtefactError, NoModelError, UnknownModelError
 from service.core.manifest import NAME
 from service.engine.model import Model
+from service.engine.providers import Choice, chosen
 
 log = logging.getLogger(__name__)
 
@@ -76,11 +79,19 @@ class Catalogue:
 class Repository:
     """The folder and its current catalogue; `refresh` looks again."""
 
-    def __init__(self, folder: Path, *, default: str | None = None, threads: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        default: str | None = None,
+        threads: int = 0,
+        provider: Choice = "cpu",
+    ) -> None:
         self.catalogue = Catalogue()
         self._folder = folder
         self._default = default
         self._threads = threads
+        self._device = chosen(provider, ort.get_available_providers())
         self._seen: dict[Path, tuple[Fingerprint, Model | Refusal]] = {}
         self._refreshing = threading.Lock()
 
@@ -106,7 +117,7 @@ class Repository:
         if known is not None and known[0] == fingerprint:
             return known
         try:
-            model = Model.open(folder, threads=self._threads)
+            model = Model.open(folder, threads=self._threads, device=self._device)
             if model.manifest.reference != _reference(folder):
                 raise ArtefactError(f"its manifest calls it {model.manifest.reference}.")
         except Exception as error:
@@ -184,11 +195,11 @@ def _reference(folder: Path) -> str:
 
 def _tell(before: Catalogue, after: Catalogue) -> None:
     """What changed, in the log."""
-    served = [{m.manifest.reference for v in c.models.values() for m in v.values()}
-              for c in (before, after)]  # fmt: skip
-    for reference in sorted(served[1] - served[0]):
-        log.info("%s is served", reference)
-    for reference in sorted(served[0] - served[1]):
+    old, new = ({m.manifest.reference: m for v in c.models.values() for m in v.values()}
+                for c in (before, after))  # fmt: skip
+    for reference in sorted(new.keys() - old.keys()):
+        log.info("%s is served, by %s", reference, new[reference].provider)
+    for reference in sorted(old.keys() - new.keys()):
         log.info("%s is no longer served", reference)
     for refusal in after.refused:
         if refusal not in before.refused:

@@ -2,14 +2,15 @@
 
 The whole A comes from the products with all d unit vectors. Where d is large, leading eigenpairs
 come from a Krylov space a point, that begins with random vectors and with r(z) - z: so the space
-holds a few steps of conjugate gradients towards (I - A)⁻¹ (r - z), which the inverted mean needs.
+holds steps of conjugate gradients towards (I - A)⁻¹ (r - z), which the inverted mean needs. A point
+whose space is settled leaves the calls, and what is found at it does not depend on the others.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from service.core.moments import BLOCKS, EXTRA, Krylov, Spectrum, full_spectrum, random_block
+from service.core.spectrum import Krylov, Spectrum, block_width, full_spectrum
 from service.core.types import Doubles, Floats
 from service.engine.model import Model
 from service.engine.worker import Worker
@@ -31,29 +32,23 @@ async def leading_spectra(
     """At least the `rank` leading eigenpairs; z (n, d)."""
     level = model.noise_level(len(z), sigma)
     r = (await worker.run(model, "reconstruct", x=z, **level))["mean"]
-    spaces = [Krylov.begin(start) for start in _starts(z, r, rank)]
-    for _ in range(BLOCKS):
-        blocks = await worker.call(_next_blocks, spaces)
-        if not any(map(len, blocks)):
-            break
-        out = await worker.run(model, "moments", x=z, v=_padded(blocks), **level)
-        spaces = _grown(spaces, blocks, out["products"])
+    spaces = await worker.call(_begun, z, r, rank)
+    growing = list(range(len(z)))
+    while growing:
+        level = model.noise_level(len(growing), sigma)
+        v = _padded([spaces[i].block for i in growing])
+        out = await worker.run(model, "moments", x=z[growing], v=v, **level)
+        growing = await worker.call(_grow, spaces, growing, out["products"])
     return r, await worker.call(_spectra, spaces)
 
 
 def vectors_at_once(d: int, rank: int, whole: bool) -> int:
     """Vectors v a point in one graph call, which is what takes memory."""
-    return d if whole else min(d, rank + EXTRA + 1)
+    return d if whole else block_width(d, rank)
 
 
-def _starts(z: Floats, r: Floats, rank: int) -> list[Doubles]:
-    """(w, d) for each point."""
-    random = random_block(z.shape[1], rank + EXTRA)
-    return [np.vstack([toward, random]) for toward in r.astype(np.float64) - z]
-
-
-def _next_blocks(spaces: Sequence[Krylov]) -> list[Doubles]:
-    return [space.next_block() for space in spaces]
+def _begun(z: Floats, r: Floats, rank: int) -> list[Krylov]:
+    return [Krylov.begin(z.shape[1], rank, toward) for toward in r.astype(np.float64) - z]
 
 
 def _padded(blocks: Sequence[Doubles]) -> Floats:
@@ -64,12 +59,12 @@ def _padded(blocks: Sequence[Doubles]) -> Floats:
     return v
 
 
-def _grown(
-    spaces: Sequence[Krylov], blocks: Sequence[Doubles], products: Floats
-) -> list[Krylov]:  # fmt: skip
-    images = products.astype(np.float64)  # (n, w, d)
-    each = zip(spaces, blocks, images, strict=True)
-    return [space.grown(block, image[: len(block)]) for space, block, image in each]
+def _grow(spaces: list[Krylov], growing: Sequence[int], products: Floats) -> list[int]:
+    """Each with its products, (n, w, d); those that want more."""
+    for i, images in zip(growing, products, strict=True):
+        space = spaces[i]
+        spaces[i] = space.grown(images[: len(space.block)].astype(np.float64))
+    return [i for i in growing if not spaces[i].settled]
 
 
 def _spectra(spaces: Sequence[Krylov]) -> list[Spectrum]:

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from service import settings
+from service.core.cpus import available_cpus
 from service.core.errors import SettingsError
 from service.core.manifest import NAME
-from service.settings import PREFIX, Settings, available_cpus, load, table, unknown_names
+from service.settings import PREFIX, Settings, load, table, unknown_names
 
 
 @pytest.fixture(autouse=True)
@@ -112,17 +112,3 @@ def test_every_models_name_can_be_the_default(name: str) -> None:
     assert NAME.fullmatch(name)
     for reference in (name, f"{name}@12"):
         assert Settings(_env_file=None, default_model=reference).default_model == reference
-
-
-@pytest.mark.parametrize(
-    ("quota", "expected"),
-    [("max 100000", 8), ("200000 100000", 2), ("50000 100000", 1), ("9900000 100000", 8), ("", 8)],
-)
-def test_threads_follow_the_containers_quota(
-    clean: Path, monkeypatch: pytest.MonkeyPatch, quota: str, expected: int
-) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)), raising=False)
-    monkeypatch.setattr(settings, "QUOTA", clean / "cpu.max")
-    assert available_cpus() == 8
-    (clean / "cpu.max").write_text(quota)
-    assert available_cpus() == expected

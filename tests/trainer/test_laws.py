@@ -8,7 +8,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from service.core.moments import full_spectrum, in_user_units, local_moments
+from service.core.moments import in_user_units, local_moments
+from service.core.spectrum import full_spectrum
 from trainer.autoencoder import AutoEncoder
 from trainer.config import make_recipe
 from trainer.data.truth import GaussianMixture, Spiral

@@ -1,36 +1,15 @@
 """Local moments in closed form: Gaussian data with the optimal r(x) = m + A (x - m)."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from service.core.moments import (
-    LARGEST,
-    Estimator,
-    Spectrum,
-    full_spectrum,
-    in_user_units,
-    leading_spectrum,
-    local_moments,
-)
+from service.core.moments import LARGEST, Estimator, in_user_units, local_moments
 from service.core.normaliser import Normaliser
+from service.core.spectrum import Spectrum, full_spectrum, leading_spectrum
 
 Matrix = NDArray[np.float64]
 ALPHA = 0.3
-
-
-@dataclass
-class Counted:
-    """Products with a matrix, counted."""
-
-    A: Matrix
-    vectors: int = 0
-
-    def __call__(self, v: Matrix) -> Matrix:
-        self.vectors += len(v)
-        return v @ self.A
 
 
 def symmetric(values: Matrix, seed: int = 0) -> Matrix:
@@ -111,7 +90,7 @@ def test_a_few_eigenpairs_take_a_for_zero_outside_their_span(x: Matrix) -> None:
 
 def test_no_eigenvalue_is_negative_and_the_inverse_sees_none_of_one_or_more(x: Matrix) -> None:
     J = symmetric(np.array([1.7, 0.4, 0.0, -0.8]))
-    for spectrum in (full_spectrum(J), leading_spectrum(Counted(J), 4, 4)):
+    for spectrum in (full_spectrum(J), leading_spectrum(lambda v: v @ J, 4, 4)):
         np.testing.assert_allclose(spectrum.eigenvalues, [1.7, 0.4, 0, 0], atol=1e-9)
         assert spectrum.eigenvalues.min() >= 0
         asymptotic = local_moments(x, 2 * x, spectrum, ALPHA, "asymptotic")
@@ -119,66 +98,6 @@ def test_no_eigenvalue_is_negative_and_the_inverse_sees_none_of_one_or_more(x: M
         inverted = local_moments(x, 2 * x, spectrum, ALPHA, "inverted")
         np.testing.assert_allclose(inverted.eigenvalues[0], ALPHA * LARGEST / (1 - LARGEST))
         assert np.isfinite(inverted.mean).all()
-
-
-def test_only_the_symmetric_part_of_j_counts() -> None:
-    J = np.random.default_rng(0).standard_normal((5, 5)) / 10
-    one, other = full_spectrum(J), full_spectrum((J + J.T) / 2)
-    np.testing.assert_allclose(one.eigenvalues, other.eigenvalues)
-    np.testing.assert_allclose(one.vectors @ one.vectors.T, np.eye(5), atol=1e-12)
-    assert (np.diff(one.eigenvalues) <= 0).all()
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_leading_spectrum_equals_eighs_leading_pairs(seed: int) -> None:
-    d, rank = 200, 6
-    A = symmetric(0.95 * 0.8 ** np.arange(d), seed)
-    got = leading_spectrum(Counted(A), d, rank)
-    values, vectors = np.linalg.eigh(A)
-    np.testing.assert_allclose(got.eigenvalues, values[::-1][:rank], rtol=1e-5)
-    overlap = np.linalg.svd(got.vectors @ vectors[:, ::-1][:, :rank], compute_uv=False)
-    assert overlap.min() > 1 - 1e-6
-    np.testing.assert_allclose(got.vectors @ got.vectors.T, np.eye(rank), atol=1e-10)
-
-
-def test_leading_spectrum_asks_for_no_more_products_than_its_blocks_hold() -> None:
-    products = Counted(symmetric(0.95 * 0.9 ** np.arange(100)))
-    leading_spectrum(products, 100, 5, blocks=3, extra=4)
-    assert products.vectors == 3 * (5 + 4)
-    small = Counted(symmetric(np.linspace(0.9, 0, 7)))
-    leading_spectrum(small, 7, 5)
-    assert small.vectors == 7  # there are no more dimensions than that
-
-
-def test_leading_spectrum_is_repeatable() -> None:
-    A = symmetric(0.95 * 0.9 ** np.arange(60))
-    one, same = (leading_spectrum(Counted(A), 60, 3) for _ in range(2))
-    assert np.array_equal(one.vectors, same.vectors)
-
-
-@pytest.mark.parametrize("rank", [4, 5, 50])
-def test_a_rank_of_all_dimensions_or_more_gives_every_pair(A: Matrix, rank: int) -> None:
-    got = leading_spectrum(Counted(A), 4, rank)
-    expected = full_spectrum(A)
-    assert got.vectors.shape == (4, 4)
-    np.testing.assert_allclose(got.eigenvalues, expected.eigenvalues, atol=1e-12)
-    rebuilt = (got.vectors.T * got.eigenvalues) @ got.vectors
-    np.testing.assert_allclose(rebuilt, A, atol=1e-10)
-
-
-@pytest.mark.parametrize("values", [[0.0] * 40, [0.5] * 40, [0.9, 0.4] + [0.0] * 38])
-def test_leading_spectrum_survives_a_space_that_runs_out(values: list[float]) -> None:
-    """A Q may bring nothing new: A = 0, A ∝ I, or a rank below the block's width."""
-    got = leading_spectrum(Counted(symmetric(np.array(values))), 40, 3)
-    np.testing.assert_allclose(got.eigenvalues, sorted(values)[::-1][:3], atol=1e-12)
-    np.testing.assert_allclose(got.vectors @ got.vectors.T, np.eye(3), atol=1e-10)
-
-
-def test_leading_spectrum_bears_products_in_single_precision() -> None:
-    A = symmetric(0.95 * 0.7 ** np.arange(50)).astype(np.float32)
-    got = leading_spectrum(lambda v: (v.astype(np.float32) @ A).astype(np.float64), 50, 4)
-    np.testing.assert_allclose(got.eigenvalues, 0.95 * 0.7 ** np.arange(4), rtol=1e-5)
-    np.testing.assert_allclose(got.vectors @ got.vectors.T, np.eye(4), atol=1e-9)
 
 
 @pytest.mark.parametrize("k", [4, 2])

@@ -182,7 +182,8 @@ def test_changes_are_logged_once(shelf: Shelf, caplog: pytest.LogCaptureFixture)
         shutil.rmtree(shelf.folder / "a")
         repository.refresh()
     assert caplog.messages == [
-        "a@1 is served", "b@1 is refused: b/1 has no manifest.json.", "a@1 is no longer served",
+        "a@1 is served, by CPUExecutionProvider", "b@1 is refused: b/1 has no manifest.json.",
+        "a@1 is no longer served",
     ]  # fmt: skip
 
 
