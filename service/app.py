@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from importlib.metadata import version
 
 from fastapi import FastAPI
+from starlette.middleware.errors import ServerErrorMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.api import (
     chains,
@@ -17,24 +19,24 @@ from service.api import (
     problems,
     reconstruct,
     sample,
+    web,
 )
 from service.api.auth import Keyring
+from service.api.cross_origin import CrossOrigin
+from service.api.edge import Edge
+from service.api.exchange import BodyLimits
+from service.api.gate import Gate
+from service.api.hurry import hurried
 from service.api.keys import read_keys
 from service.api.metrics import Metrics
-from service.api.middleware import (
-    BodyLimit,
-    BodyTime,
-    CrossOrigin,
-    Departures,
-    Observe,
-    RequestIds,
-)
 from service.api.openapi import documented
+from service.api.v2 import about, infer
 from service.chains.limits import ChainLimits
 from service.chains.use_cases import Chains
 from service.engine.batcher import Batcher
 from service.engine.repository import Repository
 from service.engine.worker import Worker
+from service.graphs import Graphs
 from service.sampling import Limits, Sampling
 from service.settings import Settings
 from service.store.chains import ChainStore
@@ -46,9 +48,12 @@ ROUTERS = (  # those in a hurry first: they are looked through in this order
     sample.router,
     chains.router,
     moments.router,
+    infer.router,
+    about.router,
     models.router,
     health.router,
     metrics.router,
+    web.router,
 )
 DESCRIPTION = """Samples, reconstructions and local moments (mean, covariance, tangents, score) of
 your data from regularised auto-encoders. Numbers are in the units of the data. Chains of samples
@@ -56,10 +61,28 @@ are kept, so that a later call goes on where the last one ended. Examples run as
 default model."""
 
 
-def create_app(settings: Settings, store_url: str) -> FastAPI:
+class Application(FastAPI):
+    """FastAPI behind the edge."""
+
+    edge: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = self
+        await self.edge(scope, receive, send)
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Without Starlette's own answer to errors that nobody foresaw: the edge has a better."""
+        stack = super().build_middleware_stack()
+        return stack.app if isinstance(stack, ServerErrorMiddleware) else stack
+
+
+def create_app(settings: Settings, store_url: str) -> Application:
     """The application, over a store that is somebody else's to start and to end."""
     repository = Repository(
-        settings.models, default=settings.default_model, threads=settings.compute_threads
+        settings.models,
+        default=settings.default_model,
+        threads=settings.compute_threads,
+        provider=settings.provider,
     )
     worker = Worker(Batcher(settings.max_batch_rows, settings.max_load_rows))
     store = ChainStore(
@@ -79,7 +102,7 @@ def create_app(settings: Settings, store_url: str) -> FastAPI:
         await store.close()
         worker.close()
 
-    app = FastAPI(
+    app = Application(
         title="localmoments",
         version=version("localmoments"),
         description=DESCRIPTION,
@@ -90,6 +113,8 @@ def create_app(settings: Settings, store_url: str) -> FastAPI:
     app.state.models = repository
     app.state.sampling = Sampling(repository, worker, _limits(settings))
     app.state.chains = Chains(repository, worker, store, _chain_limits(settings))
+    app.state.graphs = Graphs(worker, settings.max_rows, settings.max_answer_values)
+    app.state.max_body_bytes = settings.max_body_bytes
     app.state.metrics = Metrics(repository, app.state.chains)
     keys = read_keys(settings.keys_file)
     app.state.keyring = Keyring(keys) if keys else None
@@ -97,14 +122,15 @@ def create_app(settings: Settings, store_url: str) -> FastAPI:
         app.router.routes += router.routes  # flat, so that a request is matched at once
     problems.install(app)
     app.openapi = documented(app, repository)  # type: ignore[method-assign]  # FastAPI's own way
-    # The last one added is the first to see a request.
-    app.add_middleware(BodyTime, seconds=settings.body_seconds)
-    app.add_middleware(BodyLimit, most=settings.max_body_bytes)
-    app.add_middleware(Departures)
-    app.add_middleware(Observe, metrics=app.state.metrics)
+    app.edge = Edge(
+        super(Application, app).__call__,
+        hurried,
+        BodyLimits(settings.max_body_bytes, settings.body_seconds),
+        Gate(settings.max_requests),
+        app.state.metrics,
+    )
     if settings.cors_origins:
-        app.add_middleware(CrossOrigin, origins=settings.cors_origins)
-    app.add_middleware(RequestIds)
+        app.edge = CrossOrigin(app.edge, settings.cors_origins)
     return app
 
 

@@ -29,11 +29,12 @@ async def models(served: Served, caller: Reader) -> Models:
 async def model(name: str, served: Served, caller: Reader) -> ModelDetail:
     """Its card, its figures, its kernels; `name@version` for a version that is not the newest."""
     found = served.find(name)
-    card = await asyncio.to_thread(found.card)
+    card, (low, high) = await asyncio.to_thread(lambda: (found.card(), _extent(found)))
     refused = [r for r in _refused(served) if r.model.partition("@")[0] == found.manifest.name]
     return ModelDetail(
-        **_summary(found, served), **_facts(found.manifest), card=card, refused=refused
-    )
+        **_summary(found, served), **_facts(found.manifest), card=card, refused=refused,
+        low=low, high=high,
+    )  # fmt: skip
 
 
 def _default(served: Catalogue) -> str | None:
@@ -65,6 +66,12 @@ def _facts(m: Manifest) -> dict[str, Any]:
     names = ("loss", "alpha", "sigma", "covariance_scale", "hidden_dims", "features",
              "default_emit", "data", "libraries", "created")  # fmt: skip
     return {**{name: getattr(m, name) for name in names}, "figures": m.evaluation}
+
+
+def _extent(model: Model) -> tuple[list[float], list[float]]:
+    """The least and the largest of every column, which plots and pictures are scaled by."""
+    points = model.manifest.normaliser.to_user(model.start_points())  # (n, d)
+    return points.min(axis=0).tolist(), points.max(axis=0).tolist()
 
 
 def _refused(served: Catalogue) -> list[Refused]:

@@ -13,8 +13,9 @@ from fastapi.openapi.utils import get_openapi
 from service.api import auth, stream_schemas
 from service.api.encodings import JSON
 from service.api.schemas import CHAIN, Problem
+from service.api.v2 import infer
 from service.core.errors import LocalMomentsError
-from service.core.types import Doubles
+from service.core.types import Reals
 from service.engine.model import Model
 from service.engine.repository import Repository
 
@@ -28,10 +29,12 @@ HEADERS: dict[str, tuple[str, Schema]] = {
     "X-Chain-Step": ("where the chain stands at the end of this answer", STEP),
     "Location": ("the new chain", {"type": "string", "format": "uri-reference"}),
     "Retry-After": ("in so many seconds it may succeed", {"type": "integer", "minimum": 1}),
+    "Inference-Header-Content-Length": ("bytes of the JSON head, where bytes follow it", STEP),
     "WWW-Authenticate": ("how a key is sent", {"type": "string"}),
 }
-SOMETIMES = {"Retry-After"}  # it may be unknown
+SOMETIMES = {"Retry-After", "Inference-Header-Content-Length"}  # unknown, or not needed
 MODEL = ("X-Model",)
+INFER = ("X-Model", "Inference-Header-Content-Length")
 CHAINS = ("X-Model", "X-Chain-Id", "X-Chain-Step")
 HEADERS_OF = {
     "401": ("WWW-Authenticate",),
@@ -43,6 +46,8 @@ HEADERS_OF = {
     "post /reconstruct 200": MODEL,
     "get /moments 200": MODEL,
     "post /moments 200": MODEL,
+    f"post {infer.PATH} 200": INFER,
+    f"post {infer.PATH_OF_VERSION} 200": INFER,
 }
 LINKS = {  # of an answer that names a chain: method, path, and where the id goes
     "go_on": ("post", "/sample", "chain"),
@@ -163,13 +168,30 @@ def _with_examples(described: Schema, model: Model | None) -> Schema:
     _body(paths["/reconstruct"]["post"])["example"] = {"x": rows}
     _body(paths["/sample"]["post"])["example"] = {"walkers": 2, "steps": 20, "thin": 10, "seed": 7}
     _parameter(paths["/models/{name}"]["get"], "name")["example"] = model.manifest.name
+    for path in (infer.PATH, infer.PATH_OF_VERSION):
+        _body(paths[path]["post"])["example"] = {"inputs": [_tensor(points)]}
+    for path, operations in paths.items():
+        if path.startswith("/v2/models/{model}"):
+            for operation in operations.values():
+                _exemplify(operation, model=model.manifest.name, version=model.manifest.version)
     return schema
 
 
-def _points(model: Model) -> Doubles:
+def _points(model: Model) -> Reals:
     """Two of the places where chains may begin, in the user's units."""
-    points: Doubles = model.manifest.normaliser.to_user(model.start_points()[:2]).round(4)
+    points: Reals = model.manifest.normaliser.to_user(model.start_points()[:2]).round(4)
     return points
+
+
+def _tensor(points: Reals) -> Schema:
+    shape, data = list(points.shape), points.ravel().tolist()
+    return {"name": "x", "shape": shape, "datatype": "FP64", "data": data}
+
+
+def _exemplify(operation: Schema, **values: str) -> None:
+    for parameter in operation["parameters"]:
+        if parameter["name"] in values:
+            parameter["example"] = values[parameter["name"]]
 
 
 def _parameter(operation: Schema, name: str) -> Schema:

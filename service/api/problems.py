@@ -42,6 +42,7 @@ class Kind:
 KINDS: Mapping[type[Exception], Kind] = {
     errors.InputError: Kind(422, "bad-input", "The input does not fit"),
     RequestValidationError: Kind(422, "bad-input", "The input does not fit"),
+    errors.UsedKeyError: Kind(422, "bad-input", "The input does not fit"),
     errors.DivergedError: Kind(422, "diverged", "The chain left all bounds"),
     errors.TooLargeError: Kind(413, "too-large", "The request is too large"),
     errors.UnknownModelError: Kind(404, "unknown-model", "There is no such model"),

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
+import numpy as np
 from fastapi import APIRouter, Header, Query, Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
@@ -11,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from service.api.auth import Sampler
 from service.api.chain_schemas import SampleAnswer, SampleQuery, SampleRequest
 from service.api.dependencies import Walkable, body_of, off_loop, problem_responses
-from service.api.encodings import JSON, NDJSON, NPY, SSE, npy_header, write_json
+from service.api.encodings import JSON, NDJSON, NPY, SSE, npy_header, raw, write_json
 from service.api.negotiation import answer_format
 from service.api.sample_body import Asked, asked_of
 from service.api.stream_schemas import EVENTS, LINES
@@ -76,7 +77,7 @@ async def sample(
     run = await _begun(chains, asked, caller, idempotency_key)
     if streamed:
         return StreamedRun(run, kind, described(run), _headers(run) | NOT_KEPT)
-    samples = await _all(run, request)
+    samples = await walked(run, request)
     return _whole(run, samples, kind)
 
 
@@ -102,7 +103,8 @@ def _plain(asked: Asked) -> Any:
     return [making, vars(asked.stretch) | {"streamed": False, "seconds": None}]
 
 
-async def _all(run: Run, request: Request) -> list[Sample]:
+async def walked(run: Run, request: Request) -> list[Sample]:
+    """Every sample of a call that is not streamed."""
     async with run, watched(run, request.receive):
         samples = await run.all()
     if run.halted == "gone":
@@ -152,12 +154,15 @@ def _headers(run: Run) -> dict[str, str]:
 def _whole(run: Run, samples: Sequence[Sample], kind: str) -> Response:
     """Piece by piece, so that a large answer neither stops the loop nor stands in memory twice."""
     fields = described(run)
-    pieces = _npy(samples, fields["shape"]) if kind == NPY else _json(samples, fields)
+    dtype = run.model.manifest.normaliser.dtype
+    pieces = _npy(samples, fields["shape"], dtype) if kind == NPY else _json(samples, fields)
     return StreamingResponse(pieces, media_type=kind, headers=_headers(run))
 
 
-async def _npy(samples: Sequence[Sample], shape: Sequence[int]) -> AsyncIterator[bytes]:
-    yield npy_header(tuple(shape))
+async def _npy(
+    samples: Sequence[Sample], shape: Sequence[int], dtype: np.dtype[np.floating]
+) -> AsyncIterator[bytes]:
+    yield npy_header(tuple(shape), dtype)
     for group in _groups(samples):
         yield await off_loop(_numbers(group), _bytes_of, group)
 
@@ -179,7 +184,7 @@ def _numbers(samples: Sequence[Sample]) -> int:
 
 
 def _bytes_of(samples: Sequence[Sample]) -> bytes:
-    return b"".join([sample.x.astype("<f8", copy=False).tobytes() for sample in samples])
+    return b"".join([raw(sample.x) for sample in samples])
 
 
 def _json_of(samples: Sequence[Sample]) -> bytes:

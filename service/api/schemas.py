@@ -196,6 +196,13 @@ class ModelDetail(ModelSummary):
     covariance_scale: Literal["absolute", "relative"]
     hidden_dims: int
     features: Annotated[list[str] | None, Field(description="names of the columns")]
+    low: Annotated[
+        Row,
+        Field(
+            description="least value of every column among the start points, in the data's units"
+        ),
+    ]
+    high: Annotated[Row, Field(description="largest value, likewise")]
     default_emit: Literal["mean", "noisy"]
     figures: Annotated[dict[str, Any], Field(description="how it scored on held-out rows")]
     data: dict[str, Any]

@@ -26,8 +26,9 @@ from service.core.errors import (
     InputError,
     StaleChainError,
     UnknownChainError,
+    UsedKeyError,
 )
-from service.core.types import Doubles
+from service.core.types import Reals
 from service.engine.chain import points as points_of
 from service.engine.model import Model
 from service.engine.repository import Repository
@@ -44,7 +45,7 @@ class Standing:
 
     record: Record
     plan: Plan
-    x: Doubles  # (W, d), in the units of the data
+    x: Reals  # (W, d), in the units of the data
 
 
 class Chains:
@@ -73,7 +74,7 @@ class Chains:
         chain = opened(model, making, stretch, points, key[1] if key else "")
         course = self._course(chain.plan, stretch, 0)
         self._admit(chain.plan, model, course, stretch, 0, caller)
-        name = _name(caller, key)
+        name = chain_id(caller, key[0]) if key else secrets.token_hex(16)
         state = await self._worker.call(begun, chain)
         lease = await self.store.create(name, caller.name, dumps(chain.plan), state.tobytes())
         if lease is None:
@@ -164,12 +165,12 @@ class Chains:
         """The same request a second time: the same samples, from the chain's first step."""
         record = await self.store.read(chain, _owner(caller))
         if key is None or loads(record.plan).request != key[1]:
-            raise InputError("This Idempotency-Key was used for another request.")
+            raise UsedKeyError("This Idempotency-Key was used for another request.")
         return await self.go_on(chain, Making(), replace(stretch, from_step=0), caller)
 
     async def _start_points(
         self, model: Model, making: Making, caller: Caller
-    ) -> Doubles | None:  # fmt: skip
+    ) -> Reals | None:  # fmt: skip
         start = making.start
         if start is None or start.kind in ("data", "noise"):
             return None
@@ -206,10 +207,11 @@ class Chains:
             raise StaleChainError(f"Chain {record.id} cannot be read: {error}.") from None
         return plan, pinned_model(self._models, plan, record.id)
 
-    async def _x(self, plan: Plan, model: Model, at: Snapshot) -> Doubles:
+    async def _x(self, plan: Plan, model: Model, at: Snapshot) -> Reals:
         state = np.frombuffer(at.state, np.float32).reshape(plan.walkers, -1)
         z = await self._worker.call(points_of, model, plan.kernel, state)
-        return model.manifest.normaliser.to_user(z)
+        # In double, so that the way back to the model's units leads to the same bits.
+        return model.manifest.normaliser.to_user(z.astype(np.float64))
 
     async def _snapshot(
         self, plan: Plan, model: Model, record: Record, step: int | None, caller: Caller
@@ -240,10 +242,9 @@ def _owner(caller: Caller) -> str | None:
     return None if caller.sees_all else caller.name
 
 
-def _name(caller: Caller, key: tuple[str, str] | None) -> str:
-    if key is None:
-        return secrets.token_hex(16)
-    return hashlib.sha256(f"{caller.name}\0{key[0]}".encode()).hexdigest()[:32]
+def chain_id(caller: Caller, key: str) -> str:
+    """Of the chain that a key of the caller's own choice stands for."""
+    return hashlib.sha256(f"{caller.name}\0{key}".encode()).hexdigest()[:32]
 
 
 def _from_step(record: Record, asked: int | None) -> int:

@@ -10,6 +10,7 @@ LocalMomentsError
 ├── DrainingError            the service is about to end and begins nothing new
 └── RequestError             the caller asked for what cannot be given
     ├── InputError           the numbers or the parameters do not fit
+    │   └── UsedKeyError     a key that stands for another chain already
     ├── DivergedError        a chain left all bounds, mostly because of its scale
     ├── TooLargeError        more than the limits allow
     ├── UnknownModelError    no model of that name, or not in that version
@@ -79,6 +80,10 @@ class RequestError(LocalMomentsError):
 
 class InputError(RequestError):
     """Numbers or parameters that do not fit; the sentence names them."""
+
+
+class UsedKeyError(InputError):
+    """A key of the caller's stands for another request's chain already."""
 
 
 class DivergedError(RequestError):

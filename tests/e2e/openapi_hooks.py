@@ -20,12 +20,14 @@ from schemathesis.core.parameters import ParameterLocation
 MODEL = json.loads(os.environ["OPENAPI_MODEL"])
 CHAIN = os.environ["OPENAPI_CHAIN"]
 D = MODEL["input_dims"]
+HEAD = "inference-header-content-length"
 
 # What a schema cannot say: one parameter that fits another, a chain, a limit, or the data.
 REASONS = re.compile(
     r"too far from all that|is (nan|-?inf), not a finite|one of the three|^walker is \d+"
     r"|points for \d+ walkers|rows for \d+ walkers|belongs to a chain that exists"
     r"|of chain .* cannot be changed|Idempotency-Key was used|left all bounds|walks in \w+ space"
+    r"|not a number of its datatype|holds a number beyond"
     r"|are the most|are more than the \d+ allowed|^Time is over|was not done within"
 )
 
@@ -38,11 +40,15 @@ def before_load_schema(context: Any, raw_schema: dict[str, Any]) -> None:
     _wide(schemas["Clamp"]["properties"]["mask"])
     for kind in schemas["Clamp"]["properties"]["values"]["anyOf"]:
         (_all_wide if kind["items"]["type"] == "array" else _wide)(kind)
+    _narrow_tensors(schemas)
     for operation in (each for path in raw_schema["paths"].values() for each in path.values()):
         body = operation.get("requestBody", {"content": {}})["content"].get("application/json")
         fields = {p["name"]: p["schema"] for p in operation.get("parameters", ())}
         for properties in (fields, body["schema"]["properties"] if body else {}):
             _narrow(properties)
+        if "inputs" in (body or {"schema": {}})["schema"].get("properties", ()):
+            body["schema"]["properties"]["inputs"].update(minItems=1, maxItems=1)
+            body["schema"]["required"] = ["inputs"]
         if "id" in fields and operation["operationId"].startswith(("look", "fork")):
             fields["id"].update(enum=[CHAIN])  # one to end must be made first: by links
 
@@ -66,6 +72,10 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
             case.body.pop(name, None)
     if wrong or case.meta.generation.mode.is_negative:
         return
+    if case.operation.label.endswith("/infer"):
+        case.headers.pop(HEAD, None)
+        if isinstance(case.body, bytes):
+            case.headers[HEAD] = str(case.body.rindex(b"}") + 1)
     if case.operation.label == "GET /moments":
         for spare in [name for name in ("x", "x_b64", "chain") if name in case.query][1:]:
             del case.query[spare]
@@ -75,6 +85,22 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
             if isinstance(said, dict) and said.get("chain") == "0" * 32:
                 del said["chain"]
                 said.pop("from_step", None)
+
+
+def _narrow_tensors(schemas: dict[str, Any]) -> None:
+    """One input that fits reconstruction, which has few of all parameters."""
+    tensor = schemas["InputTensor"]
+    numbers = {"type": "array", "items": {"type": "number"}, "minItems": D, "maxItems": D}
+    tensor["properties"]["name"].update(enum=["x"])
+    tensor["properties"] |= {"data": numbers, "shape": {"const": [1, D]}}
+    tensor["properties"].pop("parameters")
+    tensor["required"] = ["name", "shape", "datatype", "data"]
+    schemas["RequestedOutput"]["properties"]["name"].update(enum=["reconstruction", "error"])
+    parameters = schemas["InferParameters"]["properties"]
+    kept = {"binary_data_output", "timeout", "priority", "sigma"}
+    for name in {*parameters} - kept:
+        del parameters[name]
+    _narrow(parameters)
 
 
 def _narrow(properties: dict[str, Any]) -> None:
@@ -89,6 +115,8 @@ def _narrow(properties: dict[str, Any]) -> None:
         _said(properties["sigma"]).update(minimum=low, maximum=high)
     if "kernel" in properties:
         _said(properties["kernel"]).update(enum=[*MODEL["kernels"]])
+    if "version" in properties:
+        properties["version"].update(enum=[MODEL["version"]])
     for name in {"model", "name"} & {*properties}:
         _said(properties[name]).update(enum=[MODEL["name"], MODEL["reference"]])
 
@@ -120,6 +148,18 @@ ROWS = KINDS.flatmap(
     )
 )
 schemathesis.openapi.media_type("application/x-npy", ROWS.map(_npy))
+
+
+def _head_and_bytes(rows: Any) -> bytes:
+    sizes = {"shape": rows.shape, "parameters": {"binary_data_size": rows.nbytes}}
+    tensor = {"name": "x", "datatype": f"UINT{8 * rows.itemsize}", **sizes}
+    return json.dumps({"inputs": [tensor]}).encode() + rows.tobytes()
+
+
+BYTES = arrays.arrays(
+    "u1", st.tuples(st.integers(1, 5), st.just(D)), elements={"min_value": 0, "max_value": 3}
+)
+schemathesis.openapi.media_type("application/octet-stream", BYTES.map(_head_and_bytes))
 
 
 @schemathesis.check

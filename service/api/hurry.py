@@ -1,0 +1,29 @@
+"""Which requests are in a hurry: those for rows to be reconstructed, in either protocol.
+
+Graphs and chains, which have a colon in their names, may take their time and count by their rows.
+"""
+
+import re
+
+from starlette.types import Scope
+
+from service.api import reconstruct
+from service.api.edge import Hurry
+from service.api.v2 import infer
+
+EXACT = {("POST", "/reconstruct"): Hurry("/reconstruct", reconstruct.at_once)}
+INFER = re.compile(r"/v2/models/(?P<model>[^/]+)(/versions/(?P<version>[^/]+))?/infer")
+NEWEST, VERSION = (Hurry(path, infer.run) for path in (infer.PATH, infer.PATH_OF_VERSION))
+
+
+def hurried(scope: Scope) -> Hurry | None:
+    method, path = scope["method"], scope["path"]
+    found = EXACT.get((method, path))
+    if found is not None or method != "POST" or not path.endswith("/infer"):
+        return found
+    match = INFER.fullmatch(path)
+    if match is None or ":" in match["model"]:
+        return None
+    named = {name: value for name, value in match.groupdict().items() if value is not None}
+    scope["path_params"] = named
+    return VERSION if "version" in named else NEWEST
