@@ -64,6 +64,22 @@ def _export(p: argparse.ArgumentParser) -> None:
 def _evaluate(p: argparse.ArgumentParser) -> None:
     p.add_argument("artefact", metavar="ARTEFACT", help="a model's folder, name, or name@version")
     p.add_argument("--data", metavar="PATH", help="the data, where the manifest's path is not here")
+    p.add_argument(
+        "--test",
+        metavar="PATH",
+        help="judge by all rows of this file, such as an official test set, instead of by "
+        "held-out rows",
+    )
+    p.add_argument(
+        "--quick", action="store_true", help="a fast look: fewer samples, no search, no k-means"
+    )
+    p.add_argument(
+        "--search",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="choose each kernel's default scale by its samples' distance to validation rows "
+        "(default: yes; the recipe's sampling.scales are left as they are)",
+    )
     _models(p)
 
 

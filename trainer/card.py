@@ -1,9 +1,10 @@
 """card.md: what a model is, how it was made, what it scored, in words and pictures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from service.core.manifest import Manifest
+from trainer.figures import figures_text, pairs
 
 KINDS = {
     "cae": "contractive auto-encoder (eq. 1 of the paper)",
@@ -16,7 +17,11 @@ CAPTIONS = {
     "tangents": "Leading tangents of the local covariance",
     "filters": "First-layer filters",
     "losses": "Loss curves",
-    "evaluation": "Samples against held-out rows",
+    "classes": "How often each class is drawn",
+    "mixing": "How fast chains forget: autocorrelation, and the way from noise to the data",
+    "bandwidths": "Log-likelihood of validation rows over the bandwidth",
+    "neighbours": "Samples and the training images nearest to them",
+    "distances": "Distance to the nearest training row, of samples and of held-out rows",
 }
 
 
@@ -25,9 +30,9 @@ def card(manifest: Manifest, pictures: Sequence[str]) -> str:
     parts = [
         f"# {manifest.reference}",
         f"A {KINDS[manifest.kind]} of {_rows(manifest)}.",
-        _table(_facts(manifest)),
+        pairs(_facts(manifest)),
         "## Figures",
-        _figures(manifest.evaluation),
+        figures_text(manifest),
         *(_picture(name) for name in pictures),
         "## Made by",
         _command(manifest),
@@ -59,26 +64,6 @@ def _facts(m: Manifest) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _table(rows: Mapping[str, Any]) -> str:
-    return "\n".join(["| | |", "|---|---|", *(f"| {k} | {v} |" for k, v in rows.items())])
-
-
-def _figures(figures: Mapping[str, Any]) -> str:
-    if not figures:
-        return "Not evaluated yet: `python -m trainer evaluate` fills this in."
-    flat = dict(_flattened("", figures))
-    return _table({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in flat.items()})
-
-
-def _flattened(prefix: str, value: Any) -> list[tuple[str, Any]]:
-    if not isinstance(value, Mapping):
-        return [(prefix, value)]
-    rows = []
-    for key, inner in value.items():
-        rows += _flattened(f"{prefix}, {key}" if prefix else str(key), inner)
-    return rows
-
-
 def _picture(name: str) -> str:
     caption = CAPTIONS.get(name.removesuffix(".png"), name)
     return f"![{caption}]({name})\n\n*{caption}.*"
@@ -88,7 +73,8 @@ def _command(m: Manifest) -> str:
     return (
         "The recipe stands in `manifest.json`; on the same data, machine and library versions it "
         "gives these weights again (`--data PATH` where the data lies elsewhere):\n\n"
-        f"```sh\npython -m trainer fit models/{m.name}/{m.version}\n```"
+        f"```sh\npython -m trainer fit models/{m.name}/{m.version}\n"
+        f"python -m trainer evaluate {m.name}  # figures, pictures and scales\n```"
     )
 
 

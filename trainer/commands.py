@@ -3,25 +3,23 @@
 import argparse
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from service.core import manifest as manifests
 from service.core.errors import ArtefactError
 from service.core.manifest import MANIFEST
 from trainer import checkpoint
 from trainer.autoencoder import AutoEncoder
-from trainer.card import CAPTIONS, card
 from trainer.config import Recipe, find_recipe, make_recipe, read_recipe, with_settings
 from trainer.data import describe, examine, load, split
 from trainer.data.named import NAMED
 from trainer.defaults import default_recipe, name_of
 from trainer.errors import RecipeError, RunFolderError
-from trainer.evaluate import evaluate, open_model
+from trainer.evaluate import first_look, held_rows, open_model
 from trainer.export import CARD, export, make_chains
 from trainer.fit import fit, load_weights, reached
 from trainer.gallery import draw_gallery
+from trainer.judging import judge
 from trainer.prepare import Prepared, prepare
 from trainer.run import (
     Run,
@@ -29,8 +27,6 @@ from trainer.run import (
     last_run,
     new_run,
     removed_on_error,
-    said_plainly,
-    write_text,
 )
 
 STAGING = "staging"
@@ -126,10 +122,11 @@ def _publish(recipe: Recipe, prepared: Prepared, ae: AutoEncoder, run: Run, mode
     chains = make_chains(recipe, prepared, ae)
     pictures = draw_gallery(recipe, prepared, ae, chains, losses, run)
 
-    def judge(folder: Path) -> dict[str, Any]:
-        return evaluate(open_model(folder), prepared.dataset, prepared.split)
+    def look(folder: Path) -> dict[str, Any]:
+        held = held_rows(prepared.dataset, prepared.split)
+        return first_look(open_model(folder), prepared.dataset, held)
 
-    folder = export(recipe, prepared, ae, chains, models, pictures, judge)
+    folder = export(recipe, prepared, ae, chains, models, pictures, look)
     say(f"{folder} is ready: {folder / CARD} shows what it learnt, "
         f"{run.folder} keeps the run.")  # fmt: skip
 
@@ -154,37 +151,8 @@ def export_command(args: argparse.Namespace) -> None:
 
 
 def evaluate_command(args: argparse.Namespace) -> None:
-    """Judge an artefact and write the figures into its manifest and card."""
-    folder = find_artefact(args.artefact, args.models)
-    model = open_model(folder)
-    body = dict(model.manifest.recipe["data"])
-    if args.data:
-        named = body["source"] in NAMED and Path(args.data).suffix != ".csv"
-        body["path" if named else "source"] = args.data
-    options = make_recipe({"name": "data", "data": body}).data
-    dataset = load(options, None)
-    parts = split(dataset, options)
-    if dataset.fingerprint != model.manifest.data["fingerprint"]:
-        say("Note: this is not the data that the model was trained on, so all of it may be new.")
-    figures = evaluate(model, dataset, parts)
-    rewrite_figures(folder, figures)
-    print(card(manifests.read(folder), []).split("## Figures")[1].split("##")[0].strip())
-
-
-def rewrite_figures(folder: Path, figures: Mapping[str, Any]) -> None:
-    """New figures in manifest and card; a crash between the two leaves a valid artefact.
-
-    Files that the manifest does not list are not checked, so the card is first taken off the
-    list, then written, then listed again. Whatever else lies in the folder stays unlisted.
-    """
-    manifest = replace(manifests.read(folder), evaluation=dict(figures))
-    pictures = [f"{name}.png" for name in CAPTIONS if f"{name}.png" in manifest.files]
-    files = {name: digest for name, digest in manifest.files.items() if name != CARD}
-    with said_plainly(folder):
-        write_text(folder / MANIFEST, manifests.dumps(replace(manifest, files=files)))
-        write_text(folder / CARD, card(manifest, pictures))
-        files = dict(sorted({**files, CARD: manifests.sha256(folder / CARD)}.items()))
-        write_text(folder / MANIFEST, manifests.dumps(replace(manifest, files=files)))
+    """Figures and pictures into an artefact that is already there."""
+    judge(args, find_artefact(args.artefact, args.models))
 
 
 def find_artefact(reference: str, models: Path) -> Path:

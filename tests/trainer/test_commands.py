@@ -1,14 +1,10 @@
 """What the words of a command line come to."""
 
-import shutil
-
 import pytest
 
-from service.core import manifest as manifests
 from service.core.errors import ArtefactError
-from service.engine.model import Model
 from trainer.__main__ import parser
-from trainer.commands import find_artefact, recipe_of, rewrite_figures
+from trainer.commands import find_artefact, recipe_of
 from trainer.errors import RecipeError
 
 
@@ -70,49 +66,3 @@ class TestFindArtefact:
     def test_what_is_not_there_is_refused(self, reference, models):
         with pytest.raises(ArtefactError, match="There is no model"):
             find_artefact(reference, models)
-
-
-class Killed(BaseException):
-    pass
-
-
-class TestRewriteFigures:
-    @pytest.fixture
-    def artefact(self, tiny_artefact, tmp_path):
-        return shutil.copytree(tiny_artefact, tmp_path / "1")
-
-    def test_puts_them_into_manifest_and_card(self, artefact):
-        rewrite_figures(artefact, {"reconstruction": 0.125})
-        m = manifests.read(artefact)
-        manifests.verify(artefact, m)
-        assert m.evaluation == {"reconstruction": 0.125}
-        assert "| reconstruction | 0.125 |" in (artefact / "card.md").read_text()
-        assert list(m.files) == sorted(m.files) and "card.md" in m.files
-
-    @pytest.mark.parametrize("moment", [0, 1, 2])
-    @pytest.mark.parametrize("when", ["before", "after"])
-    def test_stopped_at_any_write_the_artefact_is_whole(self, artefact, moment, when, monkeypatch):
-        """Each of the three writes is one rename; death comes before or after one of them."""
-        from trainer import commands
-
-        write, count = commands.write_text, iter(range(3))
-
-        def dying(path, text):
-            last = next(count) == moment
-            if not (last and when == "before"):
-                write(path, text)
-            if last:
-                raise Killed
-
-        monkeypatch.setattr(commands, "write_text", dying)
-        with pytest.raises(Killed):
-            rewrite_figures(artefact, {"reconstruction": 0.125})
-        Model.open(artefact)
-
-    def test_does_not_take_strangers_into_the_list(self, artefact):
-        before = manifests.read(artefact).files.keys()
-        (artefact / ".DS_Store").touch()
-        (artefact / "notes.txt").touch()
-        (artefact / "drafts").mkdir()
-        rewrite_figures(artefact, {})
-        assert manifests.read(artefact).files.keys() == before

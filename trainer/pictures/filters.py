@@ -10,7 +10,7 @@ from trainer.pictures.mosaic import diverging
 from trainer.pictures.sheet import draw_sheet
 from trainer.pictures.view import View
 
-FILTERS = 100
+FILTERS = 64
 
 
 def draw_filters(view: View, weight: NDArray[np.floating], path: Path) -> None:

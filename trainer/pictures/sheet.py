@@ -49,7 +49,7 @@ def draw_sheet(
     layout = _layout(images, columns, headings, captions, group)
     H, W = layout.size
     above = MARGIN + LINE + (LINE if headings else 0) + 4
-    width = max(W, int(1.15 * LETTER * len(title))) + 2 * MARGIN
+    width = max(W, int(1.25 * LETTER * len(title))) + 2 * MARGIN
     height = above + H + (LINE if captions else 0) + MARGIN
     figure = blank(width / DPI, height / DPI)
     figure.figimage(mosaic(images, layout), MARGIN, height - above - H, origin="upper")

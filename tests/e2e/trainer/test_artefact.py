@@ -8,6 +8,8 @@ import pytest
 
 from service.engine.model import Model
 
+PICTURES = {"samples.png", "mixing.png", "distances.png"}  # of a table whose chains keep in bounds
+
 
 def snapshot(folder):
     return {p.name: (p.stat().st_mtime_ns, p.read_bytes()) for p in folder.iterdir()}
@@ -55,45 +57,67 @@ def test_exports_at_one_moment_beside_the_ruins_of_a_killed_one_never_collide(
 
 class TestEvaluate:
     @pytest.fixture
-    def artefact(self, fitted, tmp_path):
+    def artefact(self, fitted, tmp_path, monkeypatch):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
         shutil.copy(fitted.folder / "table.csv", tmp_path)
         shutil.copytree(fitted.artefact, tmp_path / "models/table/1")
         return tmp_path / "models/table/1"
 
-    def test_evaluate_rewrites_the_figures_and_nothing_else(self, artefact, typed, verified):
+    def test_evaluate_adds_figures_pictures_and_scales_and_nothing_else(
+        self, artefact, typed, verified
+    ):
         before = verified(artefact)
         code, out, err = typed("evaluate", "table")
-        assert (code, err) == (0, "")
+        assert code == 0 and "scales: " in err
         after = verified(artefact)
-        assert after.evaluation == before.evaluation, "same data, same figures"
-        assert after.files == before.files
+        assert before.evaluation.keys() < after.evaluation.keys()
+        changed = {n for n in after.files if after.files[n] != before.files.get(n)}
+        assert "card.md" in changed and changed <= {"card.md", *PICTURES}
+        chosen = {k: v["chosen"] for k, v in after.evaluation["scales"].items()}
+        assert {k: v.scale for k, v in after.kernels.items()} == chosen
         assert out.strip() in (artefact / "card.md").read_text()
+
+    def test_a_quick_look_repeats_and_leaves_the_scales(self, artefact, typed, verified):
+        before = verified(artefact)
+        assert typed("evaluate", "table", "--quick")[0] == 0
+        first = verified(artefact)
+        assert typed("evaluate", "table", "--quick")[0] == 0
+        assert verified(artefact).evaluation == first.evaluation, "same data, same figures"
+        assert verified(artefact).files == first.files and first.kernels == before.kernels
+
+    def test_another_file_can_be_the_test_rows(self, artefact, typed, verified, table, tmp_path):
+        table(tmp_path / "later.csv", rows=200, seed=1)
+        assert typed("evaluate", "table", "--quick", "--test", "later.csv")[0] == 0
+        after = verified(artefact)
+        assert after.evaluation["rows"] == 200
+        assert "all 200 rows of later.csv" in (artefact / "card.md").read_text()
 
     def test_other_data_of_the_same_width_is_judged_and_said_to_be_other(
         self, artefact, typed, verified, table, tmp_path
     ):
         before = verified(artefact)
         table(tmp_path / "later.csv", rows=200, seed=1)
-        code, out, err = typed("evaluate", "table@1", "--data", "later.csv")
+        code, out, err = typed("evaluate", "table@1", "--quick", "--data", "later.csv")
         assert code == 0 and "not the data that the model was trained on" in err
         after = verified(artefact)
-        assert after.evaluation["rows"] == 20 and after.evaluation != before.evaluation
-        assert {n for n in after.files if after.files[n] != before.files[n]} == {"card.md"}
+        assert after.evaluation["rows"] == 10 and after.evaluation != before.evaluation
+        assert "nearest training row" not in after.evaluation
+        assert after.files["weights.safetensors"] == before.files["weights.safetensors"]
         Model.open(artefact)
 
     def test_strangers_in_the_folder_stay_unlisted(self, artefact, typed, verified):
         (artefact / ".card.md.4711").write_text("half a card, of a process that was killed")
         (artefact / "notes").mkdir()
         before = verified(artefact)
-        assert typed("evaluate", "table")[0] == 0
-        assert verified(artefact).files.keys() == before.files.keys()
+        assert typed("evaluate", "table", "--quick")[0] == 0
+        assert verified(artefact).files.keys() <= before.files.keys() | PICTURES
 
     def test_killed_while_it_judges_or_writes_leaves_a_whole_artefact(
         self, artefact, shell, until, verified, tmp_path
     ):
         manifest = artefact / "manifest.json"
         old = manifest.stat().st_mtime_ns
-        process = shell.start(tmp_path, "evaluate", "table")
+        process = shell.start(tmp_path, "evaluate", "table", "--quick")
         until(lambda: manifest.stat().st_mtime_ns != old, process)
         shell.kill(process)
         verified(artefact)

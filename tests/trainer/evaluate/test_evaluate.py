@@ -1,0 +1,165 @@
+"""The whole of an evaluation, on models small enough: what is there, and what is left out."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from service.engine.model import Model
+from trainer.evaluate import Plan, Watch, evaluate, rows_for
+from trainer.evaluate.album import draw_album
+from trainer.evaluate.court import LOST, convene, known_law
+from trainer.figures import figures_text
+
+SMALL = Plan(walkers=60, kept=3, burn_in=12, thin=2, chains=5, long_kept=12, lags=10,
+             feature_rows=200, exact_rows=200, examples=6_000, search_walkers=40, search_steps=12,
+             search_kept=2)  # fmt: skip
+
+
+def judged(model, prepared, plan=SMALL, other=None):
+    return evaluate(model, prepared.dataset, prepared.split, plan, Watch(None), other)
+
+
+@pytest.fixture(scope="module")
+def of_digits(digits_model, digits):
+    return judged(digits_model, digits)
+
+
+def finite(value):
+    """Every number in a nest of figures."""
+    if isinstance(value, dict):
+        return [x for inner in value.values() for x in finite(inner)]
+    return [value] if isinstance(value, int | float) else []
+
+
+class TestImagesWithLabels:
+    def test_every_set_of_samples_has_every_figure(self, of_digits):
+        sets = of_digits.figures["samples"]
+        assert list(sets) == [
+            "60 chains, mean", "60 chains, noisy", "5 long chains, mean", "5 long chains, noisy",
+            "training rows", "k-means centres",
+        ]  # fmt: skip
+        wanted = {"samples", "log-likelihood", "standard error", "bandwidth", "density", "coverage",
+                  "kernel distance", "sliced Wasserstein", "class entropy"}  # fmt: skip
+        assert all(set(found) == wanted for found in sets.values())
+        assert sets["60 chains, mean"]["samples"] == 180 and sets["training rows"]["samples"] == 180
+
+    def test_real_rows_are_better_than_a_model_of_a_few_seconds(self, of_digits):
+        sets = of_digits.figures["samples"]
+        real, ours = sets["training rows"], sets["60 chains, noisy"]
+        assert real["coverage"] > ours["coverage"]
+        assert real["kernel distance"] < ours["kernel distance"]
+        assert real["class entropy"] > 0.95
+
+    def test_mixing_classes_and_copies_are_there(self, of_digits):
+        figures = of_digits.figures
+        assert figures["classifier accuracy"] > 0.7
+        assert 0 <= figures["mixing"]["class changes a step"] <= 1
+        assert {"split R-hat", "bulk ESS", "tail ESS"} == set(figures["mixing"]["component 1"])
+        assert figures["nearest training row"]["samples"]["50 %"] > 0
+        assert "moments" not in figures and "exact draws" not in figures
+
+    def test_every_kernel_has_a_scale_that_was_tried(self, of_digits, digits_model):
+        scales = of_digits.figures["scales"]
+        assert set(scales) == set(digits_model.manifest.kernels)
+        for name, found in scales.items():
+            assert of_digits.scales[name] == found["chosen"]
+            tried = [float(scale) for scale in found["tried"]]
+            assert len(tried) >= 6 and min(abs(np.log(s / found["chosen"])) for s in tried) < 1e-3
+
+    def test_all_numbers_can_be_written_down(self, of_digits):
+        numbers = finite(of_digits.figures)
+        assert len(numbers) > 60 and np.isfinite(numbers).all()
+        assert json.loads(json.dumps(of_digits.figures, allow_nan=False)) == of_digits.figures
+
+    def test_figures_repeat(self, of_digits, digits_model, digits):
+        assert judged(digits_model, digits).figures == of_digits.figures
+
+    def test_pictures_are_small_and_white_around(self, of_digits, digits_model, digits, tmp_path):
+        model = digits_model
+        paths = draw_album(model, digits.dataset, digits.split, of_digits, tmp_path)
+        assert [p.stem for p in paths] == [
+            "samples", "classes", "bandwidths", "mixing", "distances", "neighbours",
+        ]  # fmt: skip
+        for path in paths:
+            with Image.open(path) as image:
+                pixels = np.asarray(image.convert("RGB"))
+            assert path.stat().st_size < 300_000
+            assert (pixels[0] == 255).all() and (pixels != 255).any(), path
+
+    def test_the_card_shows_every_set_beside_the_references(self, of_digits, digits_model):
+        m = replace(digits_model.manifest, evaluation=of_digits.figures)
+        text = figures_text(m)
+        assert "| 60 chains, mean | 60 chains, noisy |" in text
+        assert "| training rows | k-means centres |" in text
+        for words in ("every second of the 180 held-out rows", "It favours blurred means",
+                      "### Mixing of 5 chains", "### No copies", "### Scales"):  # fmt: skip
+            assert words in text
+        assert "GAN 225" not in text, "published figures are of MNIST"
+        assert "GAN 225" in figures_text(replace(m, data={**m.data, "name": "mnist"}))
+
+
+def test_images_without_labels_are_compared_by_principal_components(digits_model, digits):
+    unlabelled = replace(digits, dataset=replace(digits.dataset, labels=None))
+    found = judged(digits_model, unlabelled, replace(SMALL, search=False, baseline=False))
+    assert found.figures["features"].endswith("principal components")
+    ours = found.figures["samples"]["60 chains, mean"]
+    assert "class entropy" not in ours and {"log-likelihood", "kernel distance"} <= set(ours)
+    assert np.isfinite(finite(found.figures)).all()
+
+
+class TestTablesOfKnownLaw:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def found(cls, tiny_served, tiny_prepared):
+        return judged(tiny_served, tiny_prepared)
+
+    def test_pixels_and_classes_are_left_out(self, found):
+        for figures in found.figures["samples"].values():
+            assert not {"log-likelihood", "class entropy"} & set(figures)
+        assert "classifier accuracy" not in found.figures and not found.class_names
+
+    def test_the_law_judges(self, found):
+        exact = found.figures["exact draws"]
+        assert exact["rows"] == 200 and exact["ratio"] > 0
+        assert set(found.figures["moments"]) == {"mean error", "tangent angle"}
+        assert np.isfinite(finite(found.figures)).all()
+
+    def test_without_a_search_scales_stay(self, tiny_served, tiny_prepared):
+        found = judged(tiny_served, tiny_prepared, replace(SMALL, search=False, baseline=False))
+        scale = tiny_served.manifest.kernels[tiny_served.manifest.default_kernel].scale
+        assert found.scales == {} and found.figures["scale"] == scale
+        assert "scales" not in found.figures and "k-means centres" not in found.figures["samples"]
+
+
+def test_a_scale_that_the_recipe_fixes_is_not_searched(tiny_served, tiny_prepared):
+    m = tiny_served.manifest
+    fixed = {**m.recipe, "sampling": {**m.recipe["sampling"], "scales": {"gibbs": 0.7}}}
+    model = Model(tiny_served.folder, replace(m, recipe=fixed), threads=1)
+    found = judged(model, tiny_prepared, replace(SMALL, baseline=False))
+    assert "gibbs" not in found.scales and "moment" in found.scales
+
+
+def test_data_that_the_model_was_not_trained_on_has_no_copies(digits_model, digits):
+    m = digits_model.manifest
+    other = replace(m, data={**m.data, "fingerprint": "sha256:another"})
+    plan = replace(SMALL, search=False, baseline=False)
+    found = judged(Model(digits_model.folder, other, threads=1), digits, plan)
+    assert "nearest training row" not in found.figures and found.copies is None
+    assert "other real rows" in found.figures["samples"]
+
+
+def test_chains_that_leave_all_bounds_are_said_to(exact, tmp_path):
+    model, _, prepared = exact
+    wild = {k: replace(v, scale=1e30) for k, v in model.manifest.kernels.items()}
+    model = Model(model.folder, replace(model.manifest, kernels=wild), threads=1)
+    found = judged(model, prepared, replace(SMALL, search=False))
+    assert found.figures["samples"] == "its chains leave all bounds"
+    assert "exact draws" not in found.figures
+    rows = rows_for(prepared.dataset, prepared.split, model.manifest.normaliser, 16)
+    assert known_law(convene(model, prepared.dataset, rows, SMALL, Watch(None))) == LOST
+    assert draw_album(model, prepared.dataset, prepared.split, found, tmp_path) == []
+    text = figures_text(replace(model.manifest, evaluation=found.figures))
+    assert "No samples: its chains leave all bounds." in text

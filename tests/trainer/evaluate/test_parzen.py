@@ -1,0 +1,72 @@
+"""The Parzen window against closed forms and brute force."""
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal, norm
+
+from trainer.evaluate.parzen import bandwidth_curve, log_likelihoods, parzen
+
+
+def cloud(n, d, seed=0, spread=1.0):
+    x = spread * np.random.default_rng(seed).standard_normal((n, d))
+    return x.astype(np.float32)
+
+
+@pytest.mark.parametrize("h", [0.05, 0.2, 1.0])
+def test_one_sample_is_a_gaussian_around_it(h):
+    x, s = cloud(20, 7, spread=0.3), cloud(1, 7, seed=1)
+    expected = multivariate_normal(s[0], h**2).logpdf(x)
+    assert log_likelihoods(x, s, [h])[0] == pytest.approx(expected, rel=1e-4)
+
+
+def test_many_samples_are_the_mean_of_their_gaussians():
+    x, s = cloud(50, 5), cloud(300, 5, seed=1)
+    each = norm.logpdf(x[:, None].astype(float), s, 0.3).sum(2)  # (n, m)
+    expected = logsumexp(each, axis=1) - np.log(len(s))
+    assert log_likelihoods(x, s, [0.3])[0] == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_row_far_from_all_samples_is_finite():
+    far = log_likelihoods(np.full((1, 784), 1e3, np.float32), cloud(10, 784), [0.01])
+    assert np.isfinite(far).all() and far < -1e9
+
+
+def test_blocks_make_no_difference(monkeypatch):
+    x, s = cloud(50, 5), cloud(300, 5, seed=1)
+    whole = log_likelihoods(x, s, [0.2, 0.5])
+    monkeypatch.setattr("trainer.evaluate.nearest.BLOCK", 700)
+    assert log_likelihoods(x, s, [0.2, 0.5]) == pytest.approx(whole, rel=1e-5)
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.4, 2.0])
+def test_the_bandwidth_is_the_best_of_every_hundredth(spread):
+    validation, s = cloud(200, 3, spread=spread), cloud(400, 3, seed=1, spread=spread)
+    grid = np.arange(1, 101) / 100
+    means = log_likelihoods(validation, s, grid.tolist()).mean(axis=1)
+    curve = bandwidth_curve(validation, s)
+    assert max(curve, key=curve.get) == pytest.approx(grid[means.argmax()], abs=1e-9)
+
+
+def test_the_bandwidth_is_chosen_on_validation_and_not_on_test_rows():
+    s, validation = cloud(400, 3, spread=0.1), cloud(200, 3, seed=1, spread=0.1)
+    test = cloud(200, 3, seed=2, spread=0.5)
+    curve = bandwidth_curve(validation, s)
+    assert parzen(test, validation, s).bandwidth == max(curve, key=curve.get)
+    assert parzen(test, test, s).bandwidth > parzen(test, validation, s).bandwidth
+
+
+def test_the_error_is_the_standard_error_of_the_mean():
+    test, validation, s = (cloud(n, 4, seed=n) for n in (100, 50, 200))
+    found = parzen(test, validation, s)
+    each = log_likelihoods(test, s, [found.bandwidth])[0]
+    assert found.mean == pytest.approx(each.mean())
+    assert found.error == pytest.approx(each.std(ddof=1) / 10)
+
+
+def test_approaches_the_true_density_as_samples_grow():
+    """E log p(x) of a Gaussian is its negative entropy."""
+    test, validation, s = (cloud(n, 2, seed=n) for n in (2_000, 500, 8_000))
+    entropy = multivariate_normal([0, 0], 1).entropy()
+    found = parzen(test, validation, s)
+    assert found.mean == pytest.approx(-entropy, abs=3 * found.error + 0.05)

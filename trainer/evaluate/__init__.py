@@ -1,0 +1,126 @@
+"""How good a model is, judged on rows it never saw, through the service's own engine.
+
+| figure              | what it says                                                            |
+|---------------------|-------------------------------------------------------------------------|
+| reconstruction      | root mean square of r(x) - x, in standard deviations of the data        |
+| denoising           | the same for r(x + σε), beside that of x + σε itself                    |
+| sliced Wasserstein  | samples against held-out rows, beside training rows against held-out    |
+| moments             | for data of known law: local mean and top tangent against the truth     |
+| log-likelihood      | of test rows under a window on every sample                (parzen.py)  |
+| density, coverage   | are samples where real rows are, and everywhere there      (coverage.py)|
+| kernel distance     | between features of samples and of test rows               (kid.py)     |
+| class entropy       | are all classes drawn equally often                        (classes.py) |
+| mixing              | split R-hat, effective sample size, steps from noise       (mixing.py)  |
+| nearest row         | are samples copies of training rows                        (neighbours.py) |
+| exact draws         | for data of known law: distance to it, beside its own      (exact.py)   |
+
+`first_look` makes the first four, which take seconds; `evaluate` makes all.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from service.core.errors import DivergedError
+from service.core.types import Doubles
+from service.engine.model import Model
+from trainer.data import Dataset, GaussianMixture, Split
+from trainer.errors import DataError
+from trainer.evaluate.chains import draw
+from trainer.evaluate.court import LOST, convene, known_law, search, with_scales
+from trainer.evaluate.judgement import Judgement, judge_chains
+from trainer.evaluate.local import against_truth, moments_at, reconstruction
+from trainer.evaluate.plan import SMALL, Plan, plan_for
+from trainer.evaluate.rows import MOST_ROWS, Held, Rows, held_rows, rows_for, spread
+from trainer.evaluate.wasserstein import sliced_wasserstein
+from trainer.evaluate.watch import Watch
+
+__all__ = [
+    "Held",
+    "Judgement",
+    "Plan",
+    "Rows",
+    "Watch",
+    "against_truth",
+    "check_width",
+    "draw",
+    "evaluate",
+    "first_look",
+    "held_rows",
+    "moments_at",
+    "open_model",
+    "plan_for",
+    "rows_for",
+    "sliced_wasserstein",
+]
+
+WIDE_ROWS = 300  # walkers of each kernel where a step is dear
+
+
+def open_model(folder: Path) -> Model:
+    """An artefact, verified and run by the engine that serves it."""
+    return Model.open(folder)
+
+
+def check_width(model: Model, dataset: Dataset) -> None:
+    if dataset.dims != model.manifest.input_dims:
+        raise DataError(f"{dataset.name} has {dataset.dims} columns, but {model.manifest.reference}"
+                        f" was made for {model.manifest.input_dims}.")  # fmt: skip
+
+
+def first_look(model: Model, dataset: Dataset, held: Held) -> dict[str, Any]:
+    """Figures that take seconds, for every kernel, as plain numbers for the manifest."""
+    check_width(model, dataset)
+    figures: dict[str, Any] = {"rows": len(held.test), **reconstruction(model, held.test)}
+    few = len(held.test) if dataset.dims <= SMALL else WIDE_ROWS
+    train, test = (x[spread(np.arange(len(x)), few)] for x in (held.train, held.test))
+    figures["sliced Wasserstein"] = {"training rows": _distance(model, train, test)}
+    for kernel in model.manifest.kernels:
+        figures["sliced Wasserstein"][kernel] = _sampled(model, kernel, test)
+    if isinstance(dataset.truth, GaussianMixture):
+        figures["moments"] = against_truth(model, dataset.truth, held.test[:100])
+    return figures
+
+
+def evaluate(
+    model: Model, dataset: Dataset, split: Split, plan: Plan, watch: Watch,
+    other: Dataset | None = None,
+) -> Judgement:  # fmt: skip
+    """Every figure that this data allows; `other` holds test rows of its own."""
+    check_width(model, dataset)
+    m = model.manifest
+    starts = int(m.recipe.get("sampling", {}).get("start_points", 0))
+    rows = rows_for(dataset, split, m.normaliser, starts, other)
+    court = convene(model, dataset, rows, plan, watch)
+    scales = search(court) if plan.search else dict(m.evaluation.get("scales", {}))
+    chosen = {name: float(found["chosen"]) for name, found in scales.items()} if plan.search else {}
+    court = replace(court, model=with_scales(model, chosen))
+    some = rows.test.x[spread(np.arange(len(rows.test)), MOST_ROWS)]
+    held = Held(
+        np.asarray(rows.units.to_user(some), np.float64), held_rows(dataset, split, len(some)).train
+    )
+    with watch.part("first look"):
+        first = first_look(court.model, dataset, held)
+    judgement = judge_chains(court)
+    figures = {**first, "test rows": rows.words, **judgement.figures}
+    exact = known_law(court) if judgement.sets else None
+    if exact is not None:
+        figures["exact draws"] = exact
+    if scales:
+        figures["scales"] = scales
+    return replace(judgement, figures=figures, scales=chosen)
+
+
+def _sampled(model: Model, kernel: str, test: Doubles) -> float | str:
+    """How far the kernel's samples are from the data; in words where they have no distance."""
+    try:
+        return _distance(model, draw(model, kernel, len(test)), test)
+    except DivergedError:
+        return LOST
+
+
+def _distance(model: Model, a: Doubles, b: Doubles) -> float:
+    scale = model.manifest.normaliser.scale
+    return sliced_wasserstein(a / scale, b / scale)

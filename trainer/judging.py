@@ -1,0 +1,90 @@
+"""`python -m trainer evaluate`: figures and pictures into an artefact that is already there."""
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from service.core import manifest as manifests
+from service.core.manifest import MANIFEST
+from trainer.card import CAPTIONS, card
+from trainer.config import make_recipe
+from trainer.data import DataOptions, Dataset, load, split
+from trainer.data.named import NAMED
+from trainer.evaluate import Watch, check_width, evaluate, open_model, plan_for
+from trainer.evaluate.album import draw_album
+from trainer.export import CARD
+from trainer.figures import figures_text
+from trainer.run import replacing, said_plainly, write_text
+
+
+def judge(args: argparse.Namespace, folder: Path) -> None:
+    """Judge an artefact and write the figures into its manifest and card."""
+    model = open_model(folder)
+    options = data_options(model.manifest.recipe["data"], args.data)
+    dataset = load(options, None)
+    check_width(model, dataset)
+    if dataset.fingerprint != model.manifest.data["fingerprint"]:
+        print("Note: this is not the data that the model was trained on, so all of it may be new.",
+              file=sys.stderr, flush=True)  # fmt: skip
+    plan = plan_for(dataset.dims, quick=args.quick, search=args.search)
+    other = _test_rows(options, args.test)
+    if other is not None:
+        check_width(model, other)
+    parts = split(dataset, options)
+    judgement = evaluate(model, dataset, parts, plan, Watch(sys.stderr), other)
+    with tempfile.TemporaryDirectory() as temporary:
+        pictures = draw_album(model, dataset, parts, judgement, Path(temporary))
+        rewrite(folder, judgement.figures, pictures, judgement.scales)
+    print(figures_text(manifests.read(folder)))
+
+
+def data_options(body: Mapping[str, Any], path: str | None) -> DataOptions:
+    """The data that the manifest names, at its place or at another."""
+    body = dict(body)
+    if path:
+        named = body["source"] in NAMED and Path(path).suffix != ".csv"
+        body["path" if named else "source"] = path
+    return make_recipe({"name": "data", "data": body}).data
+
+
+def _test_rows(options: DataOptions, path: str | None) -> Dataset | None:
+    """All rows of another file, read as the training data is."""
+    if path is None:
+        return None
+    if options.source in NAMED:
+        return load(replace(options, rows=None, path=path), None)
+    return load(replace(options, rows=None, source=path), None)
+
+
+def rewrite(
+    folder: Path,
+    figures: Mapping[str, Any],
+    pictures: Sequence[Path] = (),
+    scales: Mapping[str, float] | None = None,
+) -> None:
+    """New figures, pictures and default scales; a crash in between leaves a valid artefact.
+
+    Files that the manifest does not list are not checked, so what changes is first taken off the
+    list, then written, then listed again. Whatever else lies in the folder stays unlisted.
+    """
+    old = manifests.read(folder)
+    kernels = {k: replace(v, scale=(scales or {}).get(k, v.scale)) for k, v in old.kernels.items()}
+    manifest = replace(old, evaluation=dict(figures), kernels=kernels)
+    changed = {CARD, *(picture.name for picture in pictures)}
+    listed = {*old.files, *changed}
+    shown = [f"{name}.png" for name in CAPTIONS if f"{name}.png" in listed]
+    files = {name: digest for name, digest in old.files.items() if name not in changed}
+    with said_plainly(folder):
+        write_text(folder / MANIFEST, manifests.dumps(replace(manifest, files=files)))
+        for picture in pictures:
+            with replacing(folder / picture.name) as temporary:
+                shutil.copyfile(picture, temporary)
+        write_text(folder / CARD, card(manifest, shown))
+        digests = {name: manifests.sha256(folder / name) for name in changed}
+        files = dict(sorted({**files, **digests}.items()))
+        write_text(folder / MANIFEST, manifests.dumps(replace(manifest, files=files)))
