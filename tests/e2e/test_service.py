@@ -33,7 +33,7 @@ def test_reconstructions_are_the_gaussians(http: httpx.Client, truth: Any, x: An
     np.testing.assert_allclose(body["error"], rms, rtol=1e-4)
     headers = {"content-type": NPY, "accept": NPY}
     raw = http.post("/reconstruct?model=gaussian@1", content=npy(x), headers=headers)
-    assert np.array_equal(np.load(io.BytesIO(raw.content)), body["reconstruction"])
+    assert np.array_equal(np.load(io.BytesIO(raw.content)), np.float32(body["reconstruction"]))
 
 
 def test_inverted_moments_are_the_gaussians_own(http: httpx.Client, truth: Any, x: Any) -> None:

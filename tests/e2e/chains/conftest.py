@@ -190,7 +190,7 @@ class Stream:
             if "x" not in part:
                 self.tail = part
                 continue
-            yield part.get("step"), np.array(part["x"])
+            yield part.get("step"), np.float32(part["x"])
 
     def _objects(self, kind: str) -> Iterator[dict[str, Any]]:
         lines = (line for line in self.answer.iter_lines() if line)
@@ -289,7 +289,7 @@ class Caller:
             samples = np.lib.format.read_array(_Bytes(iter([answer.content])))
         else:
             body = orjson.loads(answer.content)
-            samples = np.array(body["samples"]).reshape(body["shape"])
+            samples = np.float32(body["samples"]).reshape(body["shape"])
             assert (body["from_step"], body["step"]) == (self.at, step)
         self.steps += range(self._next_kept(), step + 1, self._thin)
         self.samples += list(samples)

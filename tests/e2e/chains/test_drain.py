@@ -117,7 +117,7 @@ def test_streams_end_with_what_goes_on_at_the_next_start(
     http = begin(drain_seconds=0).http
     for reader in readers:
         rest = resumed(http, reader, steps)
-        samples = np.array([*reader.samples, *rest["samples"]])
+        samples = np.float32([*reader.samples, *rest["samples"]])
         assert samples.tobytes() == walked(reader.seed, 8, 7 + steps)[9::3].tobytes()
 
 
@@ -156,7 +156,7 @@ def test_a_call_that_is_soon_done_is_answered(begin: Any, walked: Any) -> None:
         answer = call.result()
     ending.over(within=20)
     assert answer.status_code == 200
-    samples = np.array(answer.json()["samples"])
+    samples = np.float32(answer.json()["samples"])
     assert samples.tobytes() == walked(5, 8, 3007)[9::3].tobytes()
 
 
@@ -173,7 +173,7 @@ def test_a_call_that_takes_too_long_is_kept_for_the_next_start(begin: Any, walke
     http = begin(drain_seconds=0).http
     assert http.get(f"/chains/{problem['chain']}").json()["step"] == problem["step"]
     again = {"chain": problem["chain"], "from_step": 0, "steps": steps}
-    samples = np.array(http.post("/sample", json=again).json()["samples"])
+    samples = np.float32(http.post("/sample", json=again).json()["samples"])
     assert samples.tobytes() == walked(5, 8, 7 + steps)[106::100].tobytes()
 
 

@@ -176,7 +176,7 @@ def test_a_request_with_a_key_survives_its_replicas(
     assert all(body == bodies[-1] for body in bodies)
     caller.take(third)
     assert caller.steps == list(range(1, 401))
-    assert np.array_equal(caller.samples, walked(bodies[-1]["seed"], 3, 400))
+    assert np.array_equal(np.float32(caller.samples), walked(bodies[-1]["seed"], 3, 400))
     assert pair[0].http.get(f"/chains/{caller.chain}").json()["step"] == 400
 
 
@@ -229,7 +229,7 @@ def test_of_two_writers_one_moves_the_chain(pair: Any, writers: Writers, walked:
         step += k
         assert http.get(f"/chains/{chain}").json()["step"] == step == done[0]["step"]
         given += done[0]["samples"]
-    assert np.array_equal(given, walked(5, 4, step)[1:]) and busy > 20
+    assert np.array_equal(np.float32(given), walked(5, 4, step)[1:]) and busy > 20
 
 
 def test_a_writer_that_slept_through_its_lease_moves_nothing(
@@ -252,7 +252,7 @@ def test_a_writer_that_slept_through_its_lease_moves_nothing(
     assert stands["step"] == max(300, overslept.tail["step"])
     assert [step for step, _ in got] == list(range(1, len(got) + 1))
     for given in (caller.samples, [x for _, x in got]):
-        assert np.array_equal(given, walked(7, 4, len(given)))
+        assert np.array_equal(np.float32(given), walked(7, 4, len(given)))
 
 
 def test_writers_that_name_no_step_share_the_chain(
@@ -270,14 +270,16 @@ def test_writers_that_name_no_step_share_the_chain(
     last = calls[-1]["step"]
     assert http.get(f"/chains/{made['chain']}").json()["step"] == last
     samples = [sample for call in calls for sample in call["samples"]]
-    assert np.array_equal(samples, walked(6, 4, last))
+    assert np.array_equal(np.float32(samples), walked(6, 4, last))
 
 
 def test_a_chain_among_63_others_is_the_chain_alone(pair: Any, walked: Any) -> None:
     seen, running = asyncio.run(among_others(str(pair[0].http.base_url)))
     assert running >= 60
     for (seed, walkers), samples in seen.items():
-        assert samples and np.array_equal(samples, walked(seed, walkers, len(samples))), seed
+        assert samples and np.array_equal(
+            np.float32(samples), walked(seed, walkers, len(samples))
+        ), seed
 
 
 Seen = dict[tuple[int, int], list[Any]]

@@ -218,7 +218,7 @@ def test_a_call_whose_store_died_is_no_success(
     wait_for(lambda: http.get("/readyz").status_code == 200)
     wait_for(lambda: http.post("/sample", json=asked, headers=headers).status_code != 409)
     again = http.post("/sample", json=asked, headers=headers).json()
-    assert np.array_equal(again["samples"], walked(9, 16, 1500)[9::10])
+    assert np.array_equal(np.float32(again["samples"]), walked(9, 16, 1500)[9::10])
 
 
 @pytest.fixture(scope="module")

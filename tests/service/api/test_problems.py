@@ -36,7 +36,9 @@ def test_names_of_problems_tell_statuses_apart() -> None:
     assert all(names[kind.name] == kind.status for kind in KINDS.values())
 
 
-@pytest.mark.parametrize("path", ["/", "/nothing", "/models/", "/models/a/b", "/%2e%2e/etc"])
+@pytest.mark.parametrize(
+    "path", ["/web/no.js", "/nothing", "/models/", "/models/a/b", "/%2e%2e/etc"]
+)
 def test_an_unknown_path_is_a_problem(client: Any, problem: Any, path: str) -> None:
     problem(client.get(path), 404, "There is nothing at")
 

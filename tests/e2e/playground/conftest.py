@@ -1,0 +1,169 @@
+"""A real Chromium on the page of a real service.
+
+The browser lives as long as a module of tests: Playwright keeps an event loop running in the thread
+while it is there, and other tests have loops of their own. The page's policy stays in force, so
+conditions are looked at from here instead of with code that the page would have to evaluate.
+"""
+
+import functools
+import hashlib
+import shutil
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+MODELS = Path(__file__).parents[3] / "models"
+BINARY = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+FLAGS = ["--no-sandbox", "--headless", "--disable-gpu", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync", "--no-first-run"]  # fmt: skip
+LISTEN = """window.seen = [];
+document.addEventListener("localmoments:frame",
+  ({ detail }) => window.seen.push([detail.step, Array.from(detail.x)]));"""
+# Chromium's own words on an answer that is no success, and on tests that read pictures.
+HARMLESS = ("Failed to load resource", "willReadFrequently")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if BINARY is None:
+        pytest.skip("there is no Chromium on this machine")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BINARY, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def shown(put: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images, points in the plane, and a Gaussian with four columns."""
+    folder = tmp_path_factory.mktemp("shown")
+    for name in ("digits-dae", "spiral-dae"):
+        (folder / name).symlink_to(MODELS / name)
+    put(folder, 1)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def served(start: Callable[..., Any], shown: Path) -> Any:
+    return start(shown, default_model="digits-dae", threads=0, drain_seconds=0)
+
+
+class Visit:
+    """A page that somebody looks at, with a protocol of all that went wrong in it."""
+
+    def __init__(self, context: BrowserContext, url: str) -> None:
+        self.url = url
+        self.page: Page = context.new_page()
+        self.faults: list[str] = []
+        self.asked: list[str] = []
+        self.page.add_init_script(LISTEN)
+        self.page.on("pageerror", lambda error: self.faults.append(error.message))
+        self.page.on("console", self._heard)
+        self.page.on("request", lambda request: self.asked.append(request.url))
+
+    def _heard(self, message: Any) -> None:
+        harmless = any(words in message.text for words in HARMLESS)
+        if message.type in ("error", "warning") and not harmless:
+            self.faults.append(message.text)
+
+    def go(self, fragment: str = "") -> "Visit":
+        self.page.goto(fragment if fragment.startswith("http") else f"{self.url}/{fragment}")
+        return self
+
+    def until(self, condition: Callable[[], Any], seconds: float = 15) -> Any:
+        end = time.monotonic() + seconds
+        while not (found := condition()):
+            assert time.monotonic() < end, f"waited in vain: {self.state}, {self.notice!r}"
+            self.page.wait_for_timeout(40)  # lets the browser's events in
+        return found
+
+    def text(self, name: str) -> str:
+        return self.page.locator(f"#{name}").text_content() or ""
+
+    def click(self, *names: str) -> None:
+        for name in names:
+            self.page.locator(f"#{name}").click()
+
+    @property
+    def state(self) -> str:
+        return str(self.page.locator("body").get_attribute("data-state"))
+
+    @property
+    def notice(self) -> str:
+        return self.text("notice-text")
+
+    @property
+    def step(self) -> int:
+        return int(self.text("step").replace(",", ""))
+
+    @property
+    def frames(self) -> dict[int, tuple[float, ...]]:
+        """All that was shown so far, by step."""
+        return {step: tuple(x) for step, x in self.page.evaluate("window.seen")}
+
+    def walked(self, steps: int) -> "Visit":
+        self.until(lambda: self.step >= steps)
+        return self
+
+    def paused_at(self, steps: int) -> "Visit":
+        """Walked so far, fast, and then paused."""
+        self.page.locator("#rate").fill("30")
+        self.walked(steps).click("play")
+        self.until(lambda: self.state == "paused")
+        return self
+
+    def link(self) -> str:
+        self.click("share")
+        return self.page.locator("#link").input_value()
+
+
+@pytest.fixture
+def visit(browser: Browser, served: Any) -> Iterator[Callable[..., Visit]]:
+    """Opens a page in a browser that has seen nothing before; in the end none may have failed."""
+    opened: list[tuple[BrowserContext, Visit]] = []
+
+    def open_page(service: Any = served, **how: Any) -> Visit:
+        how = {"viewport": {"width": 1280, "height": 860}, **how}
+        context = browser.new_context(**how)
+        context.set_default_timeout(15_000)
+        opened.append((context, Visit(context, str(service.http.base_url).rstrip("/"))))
+        return opened[-1][1]
+
+    yield open_page
+    faults = [fault for _, each in opened for fault in each.faults]
+    for context, _ in opened:
+        context.close()
+    assert not faults
+
+
+@pytest.fixture(scope="session")
+def digest() -> Callable[[dict[int, tuple[float, ...]]], str]:
+    """Of every bit of the frames, in their order."""
+
+    def digest(frames: dict[int, tuple[float, ...]]) -> str:
+        told = hashlib.sha256()
+        for step, x in sorted(frames.items()):
+            told.update(struct.pack(f"<q{len(x)}d", step, *x))
+        return told.hexdigest()
+
+    return digest
+
+
+@pytest.fixture(scope="session")
+def sampled(served: Any) -> Callable[..., dict[int, tuple[float, ...]]]:
+    """The same chain, asked for without a browser: frames by step."""
+
+    @functools.cache
+    def ask(steps: int, **plan: Any) -> dict[int, tuple[float, ...]]:
+        body = {"thin": 1, "steps": steps, **plan}
+        samples = served.http.post("/sample", json=body).raise_for_status().json()["samples"]
+        return {t + 1: tuple(v for row in rows for v in row) for t, rows in enumerate(samples)}
+
+    return ask
