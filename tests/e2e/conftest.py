@@ -172,14 +172,17 @@ class Service:
         self.process.send_signal(number)
         return self.process.wait(timeout=30), self._log.read_text()
 
-    def close(self) -> None:
-        self.http.close()
-        if self.process.poll() is None:
+    def leave(self) -> None:
+        if not self.http.is_closed and self.process.poll() is None:
             self.process.terminate()  # so that it ends its embedded store
-            try:
-                self.process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
+        self.http.close()
+
+    def close(self) -> None:
+        self.leave()
+        try:
+            self.process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
         self.process.communicate()
         shutil.rmtree(self._own, ignore_errors=True)
 
@@ -193,6 +196,8 @@ def start() -> Iterator[Callable[..., Service]]:
         return running[-1]
 
     yield begin
+    for service in running:
+        service.leave()  # all at once, for each takes a second or two
     for service in running:
         service.close()
 
