@@ -67,6 +67,7 @@ class TrainingOptions:
     average: float = 0.999  # decay of the weights' moving average, which is what is kept
     keep: Literal["best", "last"] = "best"  # best: by the loss on held-out rows
     seed: int = 0
+    precision: Literal["single", "bfloat16"] = "single"  # of the matrix products
     checkpoint_seconds: float = 30.0
     threads: int = 0  # 0: all cores, or one where a step is too small to share
 
@@ -79,6 +80,7 @@ class SamplingOptions:
     sigma: float | None = None  # the level that a range's model serves by default
     root: Literal["auto", "exact", "polynomial", "jacobian"] = "auto"
     root_degree: int = 6
+    gain: float = 1.0  # of the root γ J ε
     emit: Literal["auto", "mean", "noisy"] = "auto"  # auto: images the mean, tables the noisy
     scales: Mapping[str, float] = field(default_factory=dict)  # by kernel, over the defaults
     starts: Literal["synthetic", "data"] = "synthetic"  # are start points samples or real rows?
@@ -202,6 +204,7 @@ def _check(recipe: Recipe) -> None:
         (t.checkpoint_seconds > 0, "training.checkpoint_seconds must be positive"),
         (s.sigma is None or s.sigma > 0, "sampling.sigma must be positive"),
         (s.root_degree >= 2, "sampling.root_degree must be 2 or more"),
+        (0 < s.gain < math.inf, "sampling.gain must be positive"),
         (
             set(s.scales) <= set(get_args(KernelName)),
             f"sampling.scales knows {', '.join(get_args(KernelName))}",

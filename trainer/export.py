@@ -46,7 +46,7 @@ def make_chains(recipe: Recipe, prepared: Prepared, ae: AutoEncoder) -> Chains:
     options = recipe.sampling
     rows = held_out_rows(prepared, CALIBRATION_ROWS)
     sigma = served_sigma(recipe, prepared, rows)
-    kernels = make_kernels(ae, sigma, options.root, options.root_degree)
+    kernels = make_kernels(ae, sigma, options.root, options.root_degree, options.gain)
     scales = {name: default_scale(kernel, rows) for name, kernel in kernels.items()}
     scales |= options.scales
     default = options.kernel

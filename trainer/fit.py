@@ -131,7 +131,8 @@ class StageTrainer:
                 group["lr"] = learning_rate(options, step, self.steps)
             self.generator.manual_seed(seeded(options.seed, f"noise {state.stage}", step))
             x = self.stage.below(self.feed.batch(step))  # (B, n)
-            loss = self.stage.criterion(part, x, self.generator)
+            with torch.autocast("cpu", torch.bfloat16, enabled=options.precision == "bfloat16"):
+                loss = self.stage.criterion(part, x, self.generator)
             self.optimiser.zero_grad(set_to_none=True)
             loss.backward()
             self.optimiser.step()

@@ -116,10 +116,12 @@ def model_graphs(ae: AutoEncoder) -> dict[str, GraphSpec]:
 
 
 def make_kernels(
-    ae: AutoEncoder, sigma: float, root: str = "auto", degree: int = 6
+    ae: AutoEncoder, sigma: float, root: str = "auto", degree: int = 6, gain: float = 1.0
 ) -> dict[str, Kernel]:
     """Every kernel over this model."""
-    return {name: kind(ae, sigma, make_root(root, ae, degree)) for name, kind in KERNELS.items()}
+    return {
+        name: kind(ae, sigma, make_root(root, ae, degree, gain)) for name, kind in KERNELS.items()
+    }
 
 
 def kernel_graph(kernel: Kernel) -> GraphSpec:

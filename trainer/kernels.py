@@ -5,7 +5,7 @@
 | hidden   | h' = f(g(h)) + s J_f J_fᵀ ε at x = g(h); mean g(h')          | paper, section 2.1  |
 | input    | x' = r(x) + s J_fᵀ J_f ε; mean r(x)                          | paper, section 2.1  |
 | moment   | x' ~ N(r(x), s² α A); mean r(x)                              | paper, eq. chain    |
-| gibbs    | x̃ = x + sσ ε₁, x' ~ N(r(x̃), s²σ² A(x̃)); mean r(x̃)            | finite-step moments |
+| gibbs    | x̃ = x + sσ ε₁, x' ~ N(r(x̃), s²σ² A(x̃)); mean r(x' + ½sσ ε₃)   | finite-step moments |
 | walkjump | y' = y + s (r(y) - y) + √(2sσ²) ε; mean r(y')                | Saremi, Hyvärinen   |
 
 A kernel is all that the service needs to walk a chain: adding one here, and to KERNELS, adds it
@@ -99,21 +99,26 @@ class Moment(Kernel):
 class Gibbs(Kernel):
     """x̃ = x + sσ ε₁, then x' ~ N(r(x̃), s²σ² A(x̃)): corrupt, and draw from the local posterior.
 
-    A conditioned model is told the level sσ, so a schedule of scales is a schedule of noise.
+    A conditioned model is told the level sσ, so a schedule of scales is a schedule of noise. The
+    mean is that of the draw x' with half the noise, not of x̃, so it smooths the draw and seldom
+    blurs it; none at all would be a point such as no model saw when it was told the level sσ.
     """
 
     @property
     def noise(self) -> int:
-        return self.ae.architecture.dims + self.root.noise
+        return 2 * self.ae.architecture.dims + self.root.noise
 
     def level(self, scale: Tensor) -> Tensor | None:
         return scale * self.sigma if self.ae.architecture.conditioned else None
 
     def forward(self, state: Tensor, noise: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-        ε1, ε2 = noise.split([self.ae.architecture.dims, self.root.noise], dim=1)
+        d = self.ae.architecture.dims
+        ε1, ε2, ε3 = noise.split([d, self.root.noise, d], dim=1)
+        level = self.level(scale)
         x = state + scale * self.sigma * ε1
-        at = self.ae.linearise(x, self.level(scale))
-        return at.value + scale * self.sigma * self.root(at, x, ε2), at.value
+        at = self.ae.linearise(x, level)
+        drawn = at.value + scale * self.sigma * self.root(at, x, ε2)
+        return drawn, self.ae(drawn + scale * self.sigma / 2 * ε3, level)
 
 
 class WalkJump(Kernel):

@@ -2,8 +2,10 @@
 
     exact        Wᵀ (√f' ⊙ ε)      one tied layer with a linear decoder, where J = Wᵀ diag(f') W
     polynomial   p(A) ε, p(λ)² ≈ λ a few products with A = (J + Jᵀ)/2
-    jacobian     J ε               one product; its covariance is J Jᵀ, a sharper stand-in for A
+    jacobian     γ J ε             one product; its covariance is γ² J Jᵀ, a sharper stand-in for A
 
+J Jᵀ has less of every direction than A, λ² for λ, and a chain that is given too little spread
+falls into the densest places. The gain γ makes up for it: γ² = tr A / tr J Jᵀ keeps the total.
 The polynomial has no constant term, so what A maps to zero gets no noise at all: an error there
 would act as isotropic noise and push a chain off the data's manifold.
 """
@@ -69,12 +71,13 @@ class Polynomial(Root):
 
 
 class Jacobian(Root):
-    def __init__(self, ae: AutoEncoder) -> None:
+    def __init__(self, ae: AutoEncoder, gain: float = 1.0) -> None:
         super().__init__()
         self.noise = ae.architecture.dims
+        self.gain = gain
 
     def forward(self, at: Linearised, x: Tensor, ε: Tensor) -> Tensor:
-        return at.jvp(ε)
+        return self.gain * at.jvp(ε)
 
 
 def root_polynomial(degree: int) -> Doubles:
@@ -102,10 +105,10 @@ def check_exact_root(a: Architecture) -> None:
         )
 
 
-def make_root(name: str, ae: AutoEncoder, degree: int = 6) -> Root:
-    """The root that a recipe asks for; `auto` is exact where it can be, else J ε."""
+def make_root(name: str, ae: AutoEncoder, degree: int = 6, gain: float = 1.0) -> Root:
+    """The root that a recipe asks for; `auto` is exact where it can be, else γ J ε."""
     if name == "auto":
-        return Exact(ae) if has_exact_root(ae.architecture) else Jacobian(ae)
+        return Exact(ae) if has_exact_root(ae.architecture) else Jacobian(ae, gain)
     if name == "exact":
         return Exact(ae)
     if name == "polynomial":
@@ -113,5 +116,5 @@ def make_root(name: str, ae: AutoEncoder, degree: int = 6) -> Root:
             raise RecipeError("sampling.root_degree must be 2 or more.")
         return Polynomial(ae, degree)
     if name == "jacobian":
-        return Jacobian(ae)
+        return Jacobian(ae, gain)
     raise RecipeError(f"sampling.root {name!r} is none of auto, exact, polynomial, jacobian.")

@@ -76,7 +76,9 @@ def signalled(monkeypatch):
     return every
 
 
-@pytest.mark.parametrize("tables", [{}, STACKED], ids=["plain", "stacked"])
+@pytest.mark.parametrize(
+    "tables", [{}, STACKED, {"precision": "bfloat16"}], ids=["plain", "stacked", "bfloat16"]
+)
 @pytest.mark.parametrize("every", [1, 4])
 def test_a_run_stopped_every_few_steps_equals_one_that_was_not(tables, every, signalled, tmp_path):
     recipe = recipe_with(**tables)
@@ -135,6 +137,16 @@ def held_out_loss(recipe, model):
     g = torch.Generator().manual_seed(seeded(0, "validation", 0))
     with torch.no_grad():
         return stage.criterion(model, held_out_rows(prepared, 2_000), g).item()
+
+
+def test_short_products_train_other_weights_that_are_single_and_nearly_as_good(tmp_path):
+    single, _ = trained(tmp_path, recipe_with(epochs=40))
+    short, _ = trained(tmp_path, recipe_with(epochs=40, precision="bfloat16"))
+    assert not same(single, short)
+    assert {w.dtype for w in short.state_dict().values()} == {torch.float32}
+    losses = [held_out_loss(recipe_with(), model) for model in (single, short)]
+    untrained = held_out_loss(recipe_with(), new_model(prepare(recipe_with()), 0))
+    assert abs(losses[1] - losses[0]) < 0.05 * (untrained - losses[0])
 
 
 def test_the_kept_weights_are_those_with_the_lowest_held_out_loss(tmp_path):

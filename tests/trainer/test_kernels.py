@@ -137,7 +137,7 @@ def test_the_emitted_mean_is_the_reconstruction_that_the_kernel_names(
         "hidden": lambda: ae.decode(following),
         "input": lambda: ae(x),
         "moment": lambda: ae(x),
-        "gibbs": lambda: ae(x + s * σ * noise[:, :4]),
+        "gibbs": lambda: ae(following + s * σ / 2 * noise[:, -4:]),
         "walkjump": lambda: ae(following),
     }[name]()
     torch.testing.assert_close(mean, expected)
@@ -160,8 +160,9 @@ def test_every_kernel_keeps_the_protocol(name: str, shape: str, make_ae: Maker) 
     alone, alone_mean = kernel(state[2:3], noise[2:3], scale[2:3])
     torch.testing.assert_close(alone, following[2:3])
     torch.testing.assert_close(alone_mean, mean[2:3])
-    moved = [kernel(state, noise + torch.eye(q)[i], scale)[0] - following for i in range(q)]
-    assert min(m.abs().max().item() for m in moved) > 1e-9
+    outcome = torch.cat([following, mean], 1)
+    moved = [torch.cat(kernel(state, noise + torch.eye(q)[i], scale), 1) for i in range(q)]
+    assert min((m - outcome).abs().max().item() for m in moved) > 1e-9
     with pytest.raises(RuntimeError):
         kernel(state, torch.randn(7, q + 1), scale)
 
@@ -189,4 +190,4 @@ def test_a_kernel_counts_its_roots_noise(name: str, root: str, make_ae: Maker) -
     ae = make_ae(ARCHITECTURES["tied"])
     kernel = make_kernels(ae, 0.4, root)[name]
     of_root = 6 if root == "exact" else 4
-    assert kernel.noise == of_root + (4 if name == "gibbs" else 0)
+    assert kernel.noise == of_root + (8 if name == "gibbs" else 0)

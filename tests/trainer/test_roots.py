@@ -73,6 +73,17 @@ def test_the_jacobian_root_is_j(make_ae: Maker, jacobian_of: Callable[..., Tenso
     torch.testing.assert_close(matrix(Jacobian(ae), ae, x), jacobian_of(ae, x)[0])
 
 
+def test_the_gain_multiplies_the_jacobian_root_alone(
+    make_ae: Maker, jacobian_of: Callable[..., Tensor]
+) -> None:
+    deep, tied, x = make_ae(Architecture(4, (6, 3), "silu")), make_ae(TIED), torch.randn(1, 4)
+    for name in ("auto", "jacobian"):
+        root = make_root(name, deep, gain=1.5)
+        torch.testing.assert_close(matrix(root, deep, x), 1.5 * jacobian_of(deep, x)[0])
+    exact = [matrix(make_root("exact", tied, gain=g), tied, x) for g in (1.0, 1.5)]
+    assert torch.equal(*exact)
+
+
 @pytest.mark.parametrize(
     "architecture",
     [
