@@ -12,6 +12,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reports home 
 import argparse
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import logging
 import math
@@ -47,7 +48,7 @@ class Server(uvicorn.Server):
         app = create_app(settings, store_url)
         config = uvicorn.Config(
             app,
-            http=bounded(settings.body_seconds, settings.write_seconds),
+            http=bounded(settings.body_seconds, settings.write_seconds, app.refusal),
             ws="none",
             access_log=False,  # service.api.edge writes a better one
             log_config=None,
@@ -62,6 +63,8 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        gc.collect()
+        gc.freeze()  # what is there now stays: looking through it again would stop all for 50 ms
         if self.started:
             print(announcement(_url(self._listener), self._models.catalogue), flush=True)
 

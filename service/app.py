@@ -22,6 +22,7 @@ from service.api import (
     web,
 )
 from service.api.auth import Keyring
+from service.api.connections import Refusal
 from service.api.cross_origin import CrossOrigin
 from service.api.edge import Edge
 from service.api.exchange import BodyLimits
@@ -65,6 +66,7 @@ class Application(FastAPI):
     """FastAPI behind the edge."""
 
     edge: ASGIApp
+    refusal: Refusal | None = None  # for the server, before it makes a request of a head
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = self
@@ -96,6 +98,7 @@ def create_app(settings: Settings, store_url: str) -> Application:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await asyncio.to_thread(repository.refresh)
+        await asyncio.to_thread(repository.prepare)
         looking = asyncio.create_task(_keep_looking(repository, settings.reload_seconds))
         yield
         looking.cancel()
@@ -122,15 +125,17 @@ def create_app(settings: Settings, store_url: str) -> Application:
         app.router.routes += router.routes  # flat, so that a request is matched at once
     problems.install(app)
     app.openapi = documented(app, repository)  # type: ignore[method-assign]  # FastAPI's own way
-    app.edge = Edge(
+    app.edge = edge = Edge(
         super(Application, app).__call__,
         hurried,
         BodyLimits(settings.max_body_bytes, settings.body_seconds),
         Gate(settings.max_requests),
         app.state.metrics,
     )
-    if settings.cors_origins:
-        app.edge = CrossOrigin(app.edge, settings.cors_origins)
+    if settings.cors_origins:  # whose pages are to read refusals as well
+        app.edge = CrossOrigin(edge, settings.cors_origins)
+    else:
+        app.refusal = edge.refusal
     return app
 
 

@@ -9,6 +9,7 @@ service.api.exchange, where they can be answered.
 import asyncio
 import logging
 import socket
+from collections.abc import Callable, Sequence
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -23,9 +24,14 @@ UNSENT_BYTES = 2**17  # that the system may hold of an answer
 LOOKS = 4  # in the time that a caller is given
 
 
+# What the whole answer is to a head (method, path with query, headers) that is refused as it comes.
+Refusal = Callable[[str, str, Sequence[tuple[bytes, bytes]]], bytes | None]
+
+
 class Connection(HttpToolsProtocol):
     """uvicorn's, looked at now and then."""
 
+    refusal: Refusal | None = None
     head_seconds: float  # for a head, from the connection's start or the head's first byte
     write_seconds: float  # in which some of what waits to be read must be read
 
@@ -35,6 +41,7 @@ class Connection(HttpToolsProtocol):
         self._head_since: float | None = self.loop.time()
         self._head_bytes: int | None = None  # None: none has begun
         self._unread: tuple[int, float] | None = None  # bytes, and since when so many
+        self._is_refused = False  # the request whose body comes now
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -56,6 +63,8 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = 0
 
     def on_headers_complete(self) -> None:
+        if self._refused():
+            return
         super().on_headers_complete()
         self._head_since, self._head_bytes, cycle = None, None, self.cycle
         told: dict[object, object] = {
@@ -63,6 +72,28 @@ class Connection(HttpToolsProtocol):
             "whole": lambda: not cycle.more_body,
         }
         cycle.scope["extensions"] = {CONNECTION: told}
+
+    def _refused(self) -> bool:
+        """Answered before uvicorn makes a task of it, which takes longer than the answer."""
+        busy = self.cycle is not None and not self.cycle.response_complete
+        if self.refusal is None or busy or not self.parser.should_keep_alive():
+            return False
+        method, target = self.parser.get_method().decode(), self.url.decode("latin-1")
+        answer = self.refusal(method, target, self.headers)
+        if answer is not None:
+            self.transport.write(answer)
+            self._is_refused, self._head_since, self._head_bytes = True, None, None
+            self.on_response_complete()
+        return answer is not None
+
+    def on_body(self, body: bytes) -> None:
+        if not self._is_refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._is_refused:
+            super().on_message_complete()
+        self._is_refused = False
 
     def send_400_response(self, msg: str) -> None:
         self.transport.write(malformed(f"{msg.rstrip('.')}."))
@@ -100,7 +131,10 @@ def _hold_little(transport: asyncio.Transport) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, option, UNSENT_BYTES)
 
 
-def bounded(head_seconds: float, write_seconds: float) -> type[Connection]:
+def bounded(
+    head_seconds: float, write_seconds: float, refusal: Refusal | None = None
+) -> type[Connection]:
     """For uvicorn, which makes one of these for each connection."""
-    times = {"head_seconds": head_seconds, "write_seconds": write_seconds}
-    return type("BoundedConnection", (Connection,), times)
+    own = {"head_seconds": head_seconds, "write_seconds": write_seconds}
+    refuses = {"refusal": staticmethod(refusal)} if refusal is not None else {}
+    return type("BoundedConnection", (Connection,), own | refuses)

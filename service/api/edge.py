@@ -6,7 +6,7 @@ handler needs: it still describes them, and takes those requests that have a que
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -14,10 +14,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.api.exchange import BodyLimits, Exchange
+from service.api.exchange import BodyLimits, Exchange, request_id
 from service.api.gate import Gate
 from service.api.metrics import Metrics
-from service.api.problems import problem
+from service.api.problems import problem, whole_answer
 from service.core.errors import LocalMomentsError
 
 log = logging.getLogger("service.request")
@@ -48,6 +48,18 @@ class Edge:
     ) -> None:
         self._app, self._hurried = app, hurried
         self._limits, self._gate, self._metrics = limits, gate, metrics
+
+    def refusal(
+        self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]]
+    ) -> bytes | None:
+        """The whole answer where the gate is shut; counted, and not logged one by one."""
+        if not self._gate.is_full or "?" in target:
+            return None
+        hurry = self._hurried({"method": method, "path": target})
+        if hurry is None:
+            return None
+        self._metrics.request(method, hurry.path, 429, 0.0)
+        return whole_answer(self._gate.refusal(), request_id(headers))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -7,6 +7,7 @@ it does. (BaseHTTPMiddleware would hide disconnects as well.)
 import asyncio
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic
 
@@ -20,12 +21,26 @@ REQUEST_ID = "x-request-id"
 SOUND_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 
 
+RawHeaders = Sequence[tuple[bytes, bytes]]
+
+
 @dataclass(frozen=True)
 class BodyLimits:
     """The most that is read, and the longest that is waited for it."""
 
     size: int
     seconds: float
+
+
+def request_id(headers: RawHeaders) -> str:
+    """The caller's own if it is sound, else a new one."""
+    given = _header(headers, b"x-request-id")
+    return given.decode() if SOUND_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
+
+
+def _header(headers: RawHeaders, wanted: bytes) -> bytes:
+    """The last of this name, or nothing."""
+    return next((value for name, value in reversed(headers) if name == wanted), b"")
 
 
 class Exchange:
@@ -45,14 +60,8 @@ class Exchange:
         self._receive, self._send, self._limits = receive, send, limits
         self._connection = scope.get("extensions", {}).get(CONNECTION)  # None: not our own
         self._arrived, self._left, self._complete = 0, limits.seconds, False
-        given, self._length = b"", b"0"
-        for name, value in scope["headers"]:
-            if name == b"x-request-id":
-                given = value
-            elif name == b"content-length":
-                self._length = value
-        sound = SOUND_ID.fullmatch(given)
-        self.request_id = given.decode() if sound else f"{random.getrandbits(128):032x}"
+        self._length = _header(scope["headers"], b"content-length")
+        self.request_id = request_id(scope["headers"])
         scope.setdefault("state", {})["request_id"] = self.request_id
 
     def check_length(self) -> None:

@@ -21,13 +21,20 @@ class Gate:
         self._pace = 0.0  # seconds from one answer to the next, while there is something to do
         self._last = 0.0
 
+    @property
+    def is_full(self) -> bool:
+        return self.inside >= self._most
+
+    def refusal(self) -> OverloadError:
+        self.refused += 1
+        return OverloadError(
+            f"{self.inside} requests are being answered, and no more at a time.",
+            retry_after=self.inside * self._pace,
+        )
+
     def check(self) -> None:
-        if self.inside >= self._most:
-            self.refused += 1
-            raise OverloadError(
-                f"{self.inside} requests are being answered, and no more at a time.",
-                retry_after=self.inside * self._pace,
-            )
+        if self.is_full:
+            raise self.refusal()
 
     def __enter__(self) -> None:
         if not self.inside:

@@ -130,6 +130,16 @@ def malformed(sentence: str) -> bytes:
     return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
+def whole_answer(error: errors.LocalMomentsError, request_id: str) -> bytes:
+    """Head and body, for what is answered before an application sees it."""
+    kind = kind_of(error)
+    body = orjson.dumps(_fields(kind, str(error), {"state": {"request_id": request_id}}))
+    more = {**_headers(error), "x-request-id": request_id, "content-length": str(len(body))}
+    lines = [f"HTTP/1.1 {kind.status} {HTTPStatus(kind.status).phrase}", f"content-type: {PROBLEM}"]
+    lines += [f"{name}: {value}" for name, value in more.items()]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
 def told(error: Exception, scope: Scope) -> dict[str, Any]:
     """The same as fields, for an answer that has begun already."""
     if isinstance(error, errors.LocalMomentsError):

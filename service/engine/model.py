@@ -35,6 +35,7 @@ class Model:
         self._threads = threads
         self._device = device or Device()
         self._sessions: dict[str, ort.InferenceSession] = {}
+        self._sound: set[str] = set()  # graphs that were opened once
         self._lock = threading.Lock()
 
     @classmethod
@@ -53,11 +54,20 @@ class Model:
         """What its graphs run on, and before one was opened what they are meant for."""
         return self._device.provider
 
-    def prepare(self, *graphs: str) -> None:
-        """Open these graphs now, so that a fault in them is found before anyone asks."""
+    def check(self, *graphs: str) -> None:
+        """Open these graphs and let go of them: a fault is found before anyone asks, and a model
+        that nobody asks takes no memory for its weights."""
         for graph in graphs:
             if graph not in self.manifest.graphs:
                 raise ArtefactError(f"{self.folder} has no graph named {graph!r}.")
+            if graph not in self._sound:
+                self._open_session(graph)
+                self._sound.add(graph)
+
+    def prepare(self) -> None:
+        """Open what most requests need, so that the first of them does not wait for it."""
+        kernel = self.manifest.kernels[self.manifest.default_kernel]
+        for graph in ("reconstruct", kernel.graph):
             self.session(graph)
 
     def run(self, graph: str, **inputs: NDArray[np.float32]) -> Arrays:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from service.core.errors import ArtefactError, NoModelError, UnknownModelError
+from service.core.errors import ArtefactError, LocalMomentsError, NoModelError, UnknownModelError
 from service.core.manifest import NAME
 from service.engine.model import Model
 from service.engine.providers import Choice, chosen
@@ -110,6 +110,13 @@ class Repository:
     def find(self, reference: str | None = None) -> Model:
         return self.catalogue.find(reference)
 
+    def prepare(self) -> None:
+        """The default model, which is asked first."""
+        try:
+            self.find().prepare()
+        except LocalMomentsError as error:  # requests will be told so as well
+            log.warning("the default model is not ready: %s", error)
+
     def _look_at(self, folder: Path) -> tuple[Fingerprint, Model | Refusal]:
         """The entry from the last time if the files are untouched, else a new one."""
         fingerprint = _fingerprint(folder)
@@ -138,7 +145,7 @@ class Repository:
         fingerprint, entry = self._seen[folder]
         if isinstance(entry, Model):
             try:
-                entry.prepare(*NEEDED)
+                entry.check(*NEEDED)
             except Exception as error:
                 entry = self._refusal(folder, error)
                 self._seen[folder] = fingerprint, entry

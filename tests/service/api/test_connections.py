@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from service.api.connections import HEAD_BYTES, LEFT, Connection, bounded
+from service.api.connections import CONNECTION, HEAD_BYTES, Connection, bounded
 
 SECONDS = 0.2
 REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -126,10 +126,47 @@ def test_the_application_can_see_that_the_caller_left() -> None:
 
     def leave(connection: Connection, transport: Transport) -> None:
         connection.data_received(REQUEST)
-        left: Any = connection.scope["extensions"][LEFT]["left"]
+        left: Any = connection.scope["extensions"][CONNECTION]["left"]
         seen.append(left())
         connection.connection_lost(None)
         seen.append(left())
 
     lived(leave)
     assert seen == [False, True]
+
+
+async def _answering(scope: Any, receive: Any, send: Any) -> None:
+    body = (await receive())["body"]
+    head = [(b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": head})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _refuse_full(method: str, target: str, headers: Any) -> bytes | None:
+    full = (method, target) == ("POST", "/full")
+    return b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n" if full else None
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 1000])
+def test_who_is_refused_as_it_comes_can_ask_again_on_the_same_connection(pieces: int) -> None:
+    """However the bytes arrive: refused, served, refused, served, and every answer in its turn."""
+    asks = [
+        b"POST %s HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\n%s" % (path, body)
+        for path, body in ((b"/full", b"aaaaa"), (b"/room", b"bbbbb")) * 2
+    ]
+
+    async def live() -> bytes:
+        transport, config = Transport(), uvicorn.Config(_answering, log_config=None, ws="none")
+        connection = bounded(60, 60, _refuse_full)(config, ServerState(), {})
+        connection.connection_made(transport)
+        for ask in asks:
+            size = -(-len(ask) // pieces)
+            for start in range(0, len(ask), size):
+                connection.data_received(ask[start : start + size])
+            await asyncio.sleep(0.01)
+        connection.connection_lost(None)
+        return transport.written
+
+    written = asyncio.run(live())
+    assert [part[:3] for part in written.split(b"HTTP/1.1 ")[1:]] == [b"429", b"200"] * 2
+    assert written.count(b"bbbbb") == 2 and b"aaaaa" not in written

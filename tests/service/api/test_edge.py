@@ -142,3 +142,22 @@ def test_requests_with_and_without_a_query_are_answered_alike(client: Any) -> No
     }
     lines = [x for x in client.get("/metrics").text.splitlines() if 'route="/reconstruct"' in x]
     assert any(line.startswith("localmoments_requests_total") for line in lines)
+
+
+def test_a_shut_gate_answers_a_head_as_it_would_answer_the_request(client: Any) -> None:
+    edge, gate = client.app.edge, client.app.edge._gate
+    head = [(b"x-request-id", b"mine")]
+    assert edge.refusal("POST", "/reconstruct", head) is None  # there is room
+    gate.inside += 10**6
+    try:
+        whole = edge.refusal("POST", "/reconstruct", head)
+        slow = [edge.refusal("POST", t, head) for t in ("/sample", "/reconstruct?model=tiny")]
+        request = client.post("/reconstruct", json=ROW, headers={"x-request-id": "mine"})
+    finally:
+        gate.inside -= 10**6
+    assert slow == [None, None]
+    start, _, body = whole.partition(b"\r\n\r\n")
+    assert start.startswith(b"HTTP/1.1 429 Too Many Requests\r\n") and body == request.content
+    said = dict(line.split(": ", 1) for line in start.decode().split("\r\n")[1:])
+    same = ("content-type", "content-length", "retry-after", "x-request-id")
+    assert {k: said[k] for k in same} == {k: request.headers[k] for k in same}

@@ -61,7 +61,7 @@ def test_what_fails_to_open_on_cuda_runs_on_the_cpu_and_is_said_under_auto(
     model = Model.open(tiny_artefact, threads=1, device=Device(CUDA, only=False))
     assert model.provider == CUDA
     with caplog.at_level(logging.WARNING):
-        model.prepare("reconstruct", "moments")
+        model.check("reconstruct", "moments")
     assert model.provider == CPU
     assert [r.levelname for r in caplog.records] == ["WARNING"]  # once a model
     assert "CUDAExecutionProvider does not work here" in caplog.text
@@ -75,7 +75,7 @@ def test_what_fails_to_open_on_cuda_runs_on_the_cpu_and_is_said_under_auto(
 def test_what_fails_to_open_on_cuda_is_refused_where_only_cuda_will_do(tiny_artefact: Path) -> None:
     model = Model.open(tiny_artefact, threads=1, device=Device(CUDA, only=True))
     with pytest.raises(ArtefactError, match="CUDAExecutionProvider does not work here"):
-        model.prepare("reconstruct")
+        model.check("reconstruct")
 
 
 def test_a_file_that_is_no_graph_opens_on_no_device(tmp_path: Path) -> None:
