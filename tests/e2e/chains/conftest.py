@@ -33,9 +33,11 @@ NDJSON, SSE = "application/x-ndjson", "text/event-stream"
 
 
 @pytest.fixture(scope="session")
-def shipped() -> Path:
-    """The repository's own models; the first of them has 64 columns."""
-    return MODELS
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the repository's own models the one with 64 columns, which is small."""
+    folder = tmp_path_factory.mktemp("shipped")
+    (folder / "digits-dae").symlink_to(MODELS / "digits-dae")
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -152,11 +154,11 @@ class Replicas:
 
 
 @pytest.fixture(scope="session")
-def make_replicas(start: Any) -> Iterator[Callable[..., Replicas]]:
+def make_replicas(start: Any, shipped: Path) -> Iterator[Callable[..., Replicas]]:
     made: list[Replicas] = []
 
     def make(count: int, **settings: Any) -> Replicas:
-        made.append(Replicas(lambda: start(MODELS, **{"drain_seconds": 0, **settings}), count))
+        made.append(Replicas(lambda: start(shipped, **{"drain_seconds": 0, **settings}), count))
         return made[-1]
 
     yield make
