@@ -71,7 +71,7 @@ clean: ## remove .venv and what the tools left behind (not models, runs or data)
 
 $(VENV)/.has-%: $(VENV)/.made pyproject.toml constraints.txt
 	@echo "Installing [$(EXTRAS_$*)] into $(VENV), once ..."
-	@$(BIN)/python $(PIP) install --constraint constraints.txt --editable '.[$(EXTRAS_$*)]'
+	@$(BIN)/python $(PIP) install --no-compile --constraint constraints.txt --editable '.[$(EXTRAS_$*)]'
 	@touch $(if $(filter test,$*),$(patsubst %,$(VENV)/.has-%,serve train bench test),$@)
 
 $(VENV)/.made:

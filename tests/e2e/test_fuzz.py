@@ -340,7 +340,7 @@ class Caller:
 def test_bodies_that_are_nearly_right_are_answered_or_cleanly_refused(
     start: Callable[..., Any], tmp_path: Path
 ) -> None:
-    service, trap = start(MODELS, default_model="digits-dae", **SMALL), tmp_path / "unpickled"
+    service, trap = start(MODELS, **SMALL), tmp_path / "unpickled"
     chain = service.http.post("/sample", json={"walkers": 2, "steps": 3}).json()["chain"]
     process = psutil.Process(service.process.pid)
 
