@@ -180,8 +180,8 @@ def test_reconstructions_are_drawn(tmp_path, rng, shape):
 
 
 def test_reconstructions_of_clean_images_come_in_pairs(tmp_path, rng):
-    view = view_of(rng, (16, 16))  # wider than the title
-    x = rng.random((4, 256))
+    view = view_of(rng, (8, 8))
+    x = rng.random((12, 64))  # wider than the title
     draw_reconstructions(view, x, x, 1 - x, tmp_path / "pairs.png")
     pairs = opened(tmp_path / "pairs.png").shape[1]
     (tmp_path / "pairs.png").unlink()
