@@ -129,7 +129,7 @@ def create_app(settings: Settings, store_url: str) -> Application:
         super(Application, app).__call__,
         hurried,
         BodyLimits(settings.max_body_bytes, settings.body_seconds),
-        Gate(settings.max_requests),
+        Gate(settings.max_requests, settings.max_wait_ms / 1000),
         app.state.metrics,
     )
     if settings.cors_origins:  # whose pages are to read refusals as well

@@ -85,6 +85,10 @@ class Settings(BaseSettings):
         int,
         Field(gt=0, description="reconstructions answered at a time; beyond it callers get a 429"),
     ] = 64
+    max_wait_ms: Annotated[
+        float,
+        Field(gt=0, description="fewer than so many where even the quickest takes longer"),
+    ] = 50.0
     max_body_bytes: Annotated[int, Field(gt=0, description="largest request body")] = 32 * 2**20
     max_rows: Annotated[
         int, Field(gt=0, description="most rows in one reconstruction, most walkers of a chain")

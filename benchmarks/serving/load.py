@@ -76,14 +76,17 @@ class Arrivals:
     def __init__(self, address: Address, data: bytes, most: int) -> None:
         self.tally = Tally()
         self._address, self._data, self._most = address, data, most
+        self._counts_from = 0.0
         self._idle: list[Connection] = []
         self._all: set[Connection] = set()
         self._due: deque[float] = deque()  # without a connection yet
 
-    async def run(self, rate: float, seconds: float) -> Tally:
+    async def run(self, rate: float, seconds: float, warm_up: float = 0.0) -> Tally:
+        """Those that are due in the warm-up are sent and not counted."""
         async with connected(self._address, self._most, self._answered) as connections:
             self._idle, self._all = list(connections), set(connections)
-            began, sent, total = perf_counter(), 0, int(rate * seconds)
+            began, sent, total = perf_counter(), 0, int(rate * (warm_up + seconds))
+            self._counts_from = began + warm_up
             while sent < total:
                 due = min(total, int((perf_counter() - began) * rate))
                 for i in range(sent, due):
@@ -91,7 +94,7 @@ class Arrivals:
                 sent = due
                 await asyncio.sleep(0.0005)
             await self._drained()
-            self.tally.elapsed = perf_counter() - began
+            self.tally.elapsed = perf_counter() - self._counts_from
         return self.tally
 
     def _send(self, due: float) -> None:
@@ -101,7 +104,8 @@ class Arrivals:
             self._due.append(due)
 
     def _answered(self, connection: Connection, status: int) -> None:
-        self.tally.add(status, perf_counter() - connection.sent)
+        if connection.sent >= self._counts_from:
+            self.tally.add(status, perf_counter() - connection.sent)
         if connection.closed:
             self._all.discard(connection)
         elif self._due:

@@ -35,6 +35,7 @@ class Hurry:
 
     path: str  # as documented
     handler: Handler
+    gated: bool = True  # counts, and may be refused
 
 
 Hurried = Callable[[Scope], Hurry | None]
@@ -55,8 +56,8 @@ class Edge:
         """The whole answer where the gate is shut; counted, and not logged one by one."""
         if not self._gate.is_full or "?" in target:
             return None
-        hurry = self._hurried({"method": method, "path": target})
-        if hurry is None:
+        hurry = self._hurried({"method": method, "path": target, "headers": headers})
+        if hurry is None or not hurry.gated:
             return None
         self._metrics.request(method, hurry.path, 429, 0.0)
         return whole_answer(self._gate.refusal(), request_id(headers))
@@ -66,7 +67,7 @@ class Edge:
             return await self._app(scope, receive, send)
         began, exchange = perf_counter(), Exchange(scope, receive, send, self._limits)
         try:
-            await self._answer(scope, exchange)
+            await self._answer(scope, exchange, began)
         except ClientDisconnect:
             exchange.status = GONE
         except Exception as error:
@@ -78,15 +79,19 @@ class Edge:
         finally:
             self._note(scope, exchange.status, perf_counter() - began)
 
-    async def _answer(self, scope: Scope, exchange: Exchange) -> None:
+    async def _answer(self, scope: Scope, exchange: Exchange, began: float) -> None:
         scope["route"] = hurry = self._hurried(scope)
         exchange.check_length()
         if hurry is None or scope["query_string"]:
             return await self._app(scope, exchange.receive, exchange.send)
+        if not hurry.gated:
+            return await _run(hurry.handler, scope, exchange)
         self._gate.check()
-        with self._gate:
-            response = await hurry.handler(Request(scope, exchange.receive))
-            await response(scope, exchange.receive, exchange.send)
+        self._gate.enter(began)
+        try:
+            await _run(hurry.handler, scope, exchange)
+        finally:
+            self._gate.leave(began, perf_counter())
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "other")
@@ -95,6 +100,11 @@ class Edge:
         if log.isEnabledFor(level):
             fields = {**_identity(scope), "status": status, "ms": round(seconds * 1000, 2)}
             log.log(level, "request", extra={"fields": fields})
+
+
+async def _run(handler: Handler, scope: Scope, exchange: Exchange) -> None:
+    response = await handler(Request(scope, exchange.receive))
+    await response(scope, exchange.receive, exchange.send)
 
 
 def _identity(scope: Scope) -> dict[str, str]:

@@ -1,23 +1,28 @@
-"""Which requests are in a hurry: those for rows to be reconstructed, in either protocol.
+"""Which requests are in a hurry: those for rows to be reconstructed, in either protocol, and those
+for samples, whose first one should soon be there.
 
-Graphs and chains, which have a colon in their names, may take their time and count by their rows.
+Graphs and chains of the inference protocol, which have a colon in their names, may take their time.
+Samples count by their rows in the engine, not at the gate.
 """
 
 import re
 
 from starlette.types import Scope
 
-from service.api import reconstruct
+from service.api import reconstruct, sample
 from service.api.edge import Hurry
 from service.api.v2 import infer
 
 EXACT = {("POST", "/reconstruct"): Hurry("/reconstruct", reconstruct.at_once)}
+SAMPLE = Hurry("/sample", sample.at_once, gated=False)
 INFER = re.compile(r"/v2/models/(?P<model>[^/]+)(/versions/(?P<version>[^/]+))?/infer")
 NEWEST, VERSION = (Hurry(path, infer.run) for path in (infer.PATH, infer.PATH_OF_VERSION))
 
 
 def hurried(scope: Scope) -> Hurry | None:
     method, path = scope["method"], scope["path"]
+    if path == "/sample":
+        return SAMPLE if method == "POST" and not _has_key(scope) else None
     found = EXACT.get((method, path))
     if found is not None or method != "POST" or not path.endswith("/infer"):
         return found
@@ -27,3 +32,8 @@ def hurried(scope: Scope) -> Hurry | None:
     named = {name: value for name, value in match.groupdict().items() if value is not None}
     scope["path_params"] = named
     return VERSION if "version" in named else NEWEST
+
+
+def _has_key(scope: Scope) -> bool:
+    """A header that FastAPI checks."""
+    return any(name == b"idempotency-key" for name, _ in scope["headers"])

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
 
-from service.api.auth import Sampler
+from service.api.auth import Sampler, sampler
 from service.api.chain_schemas import SampleAnswer, SampleQuery, SampleRequest
-from service.api.dependencies import Walkable, body_of, off_loop, problem_responses
+from service.api.dependencies import Walkable, body_of, off_loop, problem_responses, walkable
 from service.api.encodings import JSON, NDJSON, NPY, SSE, npy_header, raw, write_json
 from service.api.negotiation import answer_format
 from service.api.sample_body import Asked, asked_of
@@ -25,6 +25,7 @@ from service.core.errors import DrainingError, LateError
 
 router = APIRouter(tags=["chains"])
 
+NOTHING = SampleQuery()
 WHOLE, STREAMS = (JSON, NPY), (SSE, NDJSON, NPY)
 AT_ONCE = 2**16  # numbers that are encoded at a time
 NOT_KEPT = {"cache-control": "no-store", "x-accel-buffering": "no"}
@@ -79,6 +80,11 @@ async def sample(
         return StreamedRun(run, kind, described(run), _headers(run) | NOT_KEPT)
     samples = await walked(run, request)
     return _whole(run, samples, kind)
+
+
+async def at_once(request: Request) -> Response:
+    """The same for a request with neither a query nor a key."""
+    return await sample(request, NOTHING, walkable(request), await sampler(request))
 
 
 def _format(request: Request, stream: bool) -> tuple[str, bool]:

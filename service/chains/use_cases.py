@@ -14,6 +14,7 @@ from service.chains.opening import (
     begun,
     check_points,
     check_same,
+    is_quick,
     opened,
     pinned_model,
 )
@@ -75,7 +76,7 @@ class Chains:
         course = self._course(chain.plan, stretch, 0)
         self._admit(chain.plan, model, course, stretch, 0, caller)
         name = chain_id(caller, key[0]) if key else secrets.token_hex(16)
-        state = await self._worker.call(begun, chain)
+        state = begun(chain) if is_quick(chain) else await self._worker.call(begun, chain)
         lease = await self.store.create(name, caller.name, dumps(chain.plan), state.tobytes())
         if lease is None:
             return await self._again(name, stretch, caller, key)

@@ -12,7 +12,6 @@ from starlette.responses import PlainTextResponse
 from service.api.edge import GONE, Edge, Hurry
 from service.api.exchange import BodyLimits
 from service.api.gate import Gate
-from service.core.errors import OverloadError
 
 ROW = {"x": [[0.5] * 8]}
 
@@ -92,17 +91,6 @@ def test_a_caller_who_leaves_is_no_error(client: Any, caplog: pytest.LogCaptureF
     assert sent == [] and (line["status"], line["level"]) == (GONE, logging.INFO)
 
 
-def test_a_gate_counts_those_inside_and_refuses_more() -> None:
-    gate = Gate(2)
-    with gate, gate:
-        assert gate.inside == 2
-        with pytest.raises(OverloadError) as caught:
-            gate.check()
-        assert caught.value.retry_after is not None and caught.value.retry_after >= 0
-    gate.check()
-    assert (gate.inside, gate.refused) == (0, 1)
-
-
 def test_who_does_not_fit_in_hears_so_before_the_body_is_read(client: Any, problem: Any) -> None:
     """Of ten at once two are let in, whatever becomes of these; later ones find room again."""
 
@@ -114,7 +102,7 @@ def test_who_does_not_fit_in_hears_so_before_the_body_is_read(client: Any, probl
             return PlainTextResponse("done")
 
         hurry, limits = Hurry("/slow", slow), BodyLimits(1000, 1.0)
-        edge = Edge(client.app, lambda scope: hurry, limits, Gate(2), client.app.state.metrics)
+        edge = Edge(client.app, lambda scope: hurry, limits, Gate(2, 1.0), client.app.state.metrics)
         transport = httpx.ASGITransport(app=edge)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as caller:
             tasks = [asyncio.create_task(caller.post("/slow", content=b"x")) for _ in range(10)]
@@ -142,6 +130,29 @@ def test_requests_with_and_without_a_query_are_answered_alike(client: Any) -> No
     }
     lines = [x for x in client.get("/metrics").text.splitlines() if 'route="/reconstruct"' in x]
     assert any(line.startswith("localmoments_requests_total") for line in lines)
+
+
+def test_samples_with_and_without_a_query_are_the_same(client: Any) -> None:
+    body = {"walkers": 2, "steps": 3, "thin": 1, "seed": 7}
+    answers = [
+        client.post("/sample?model=tiny", json=body),
+        client.post("/sample", json=body | {"model": "tiny"}),
+        client.post("/sample", json=body | {"model": "tiny"}, headers={"idempotency-key": "k"}),
+    ]
+    assert [answer.status_code for answer in answers] == [200, 200, 200]
+    first, *others = [{**answer.json(), "chain": ""} for answer in answers]
+    assert others == [first, first]
+    assert [a.headers.keys() - answers[0].headers.keys() for a in answers] == [set()] * 3
+
+
+def test_samples_are_not_refused_at_the_gate(client: Any) -> None:
+    gate = client.app.edge._gate
+    gate.inside += 10**6
+    try:
+        answer = client.post("/sample", json={"model": "tiny", "steps": 1, "thin": 1})
+    finally:
+        gate.inside -= 10**6
+    assert answer.status_code == 200
 
 
 def test_a_shut_gate_answers_a_head_as_it_would_answer_the_request(client: Any) -> None:
