@@ -131,6 +131,7 @@ def create_app(settings: Settings, store_url: str) -> Application:
         BodyLimits(settings.max_body_bytes, settings.body_seconds),
         Gate(settings.max_requests, settings.max_wait_ms / 1000),
         app.state.metrics,
+        outermost=not settings.cors_origins,
     )
     if settings.cors_origins:  # whose pages are to read refusals as well
         app.edge = CrossOrigin(edge, settings.cors_origins)

@@ -42,12 +42,14 @@ Hurried = Callable[[Scope], Hurry | None]
 
 
 class Edge:
-    """The application as the server sees it."""
+    """The application as the server sees it; `outermost` if nothing is around it that would have to
+    see an answer on its way."""
 
     def __init__(
-        self, app: ASGIApp, hurried: Hurried, limits: BodyLimits, gate: Gate, metrics: Metrics
-    ) -> None:
-        self._app, self._hurried = app, hurried
+        self, app: ASGIApp, hurried: Hurried, limits: BodyLimits, gate: Gate, metrics: Metrics,
+        *, outermost: bool = False,
+    ) -> None:  # fmt: skip
+        self._app, self._hurried, self._outermost = app, hurried, outermost
         self._limits, self._gate, self._metrics = limits, gate, metrics
 
     def refusal(
@@ -85,13 +87,18 @@ class Edge:
         if hurry is None or scope["query_string"]:
             return await self._app(scope, exchange.receive, exchange.send)
         if not hurry.gated:
-            return await _run(hurry.handler, scope, exchange)
+            return await self._run(hurry.handler, scope, exchange)
         self._gate.check()
         self._gate.enter(began)
         try:
-            await _run(hurry.handler, scope, exchange)
+            await self._run(hurry.handler, scope, exchange)
         finally:
             self._gate.leave(began, perf_counter())
+
+    async def _run(self, handler: Handler, scope: Scope, exchange: Exchange) -> None:
+        response = await handler(Request(scope, exchange.receive))
+        if not (self._outermost and exchange.answer(response)):
+            await response(scope, exchange.receive, exchange.send)
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "other")
@@ -100,11 +107,6 @@ class Edge:
         if log.isEnabledFor(level):
             fields = {**_identity(scope), "status": status, "ms": round(seconds * 1000, 2)}
             log.log(level, "request", extra={"fields": fields})
-
-
-async def _run(handler: Handler, scope: Scope, exchange: Exchange) -> None:
-    response = await handler(Request(scope, exchange.receive))
-    await response(scope, exchange.receive, exchange.send)
 
 
 def _identity(scope: Scope) -> dict[str, str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from service.api.connections import CONNECTION
@@ -103,6 +104,15 @@ class Exchange:
         await self._send(message)
         if self._connection is not None and self._connection["left"]():
             raise ClientDisconnect
+
+    def answer(self, response: Response) -> bool:
+        """All of it at once, where it is all there and the connection is our own."""
+        if self._connection is None or type(response) is not Response or response.background:
+            return False
+        headers = [*response.raw_headers, (b"x-request-id", self.request_id.encode())]
+        if self._connection["answer"](response.status_code, headers, response.body):
+            self.status = response.status_code
+        return self.status > 0
 
     def _too_large(self) -> TooLargeError:
         most = self._limits.size
