@@ -1,7 +1,7 @@
 """How fast the service is beside its peers, on this machine, in one run.
 
     python benchmarks/serving/run.py [--only NAME ...] [--quick] [--peers NAME ...]
-                                     [--models FOLDER] [--venvs FOLDER] [--threads 1] [--rounds 5]
+                                     [--models FOLDER] [--venvs FOLDER] [--threads 2] [--rounds 5]
 
 Every scenario's figures go to benchmarks/results/serving.json, serving.md and two pictures; with
 --only the other scenarios' entries stay as they were. --quick is one short round to see that all
@@ -22,6 +22,7 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[2]))  # for `service` an
 from interleave import Figure  # noqa: E402
 from machine import machine  # noqa: E402
 
+from service.core.cpus import available_cpus  # noqa: E402
 from serving import (  # noqa: E402
     artefacts,
     ceiling,
@@ -72,7 +73,8 @@ def arguments() -> argparse.Namespace:
                         help="servers of `rows`: " + ", ".join(c.name for c in ROSTER))  # fmt: skip
     parser.add_argument("--models", type=Path, help="folder with one deep model; else one is made")
     parser.add_argument("--venvs", type=Path, default=ROOT / ".venv-bench", help="peers' packages")
-    parser.add_argument("--threads", type=int, default=1, help="onnxruntime's, for every server")
+    parser.add_argument("--threads", type=int, default=available_cpus(),
+                        help="onnxruntime's, for every server; else one a CPU")  # fmt: skip
     parser.add_argument("--wait-ms", type=float, default=2.0, help="batch timeout of the peers")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")

@@ -61,7 +61,7 @@ class Edge:
         hurry = self._hurried({"method": method, "path": target, "headers": headers})
         if hurry is None or not hurry.gated:
             return None
-        self._metrics.request(method, hurry.path, 429, 0.0)
+        self._metrics.request(method, hurry.path, 429, None)
         return whole_answer(self._gate.refusal(), request_id(headers))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -83,10 +83,12 @@ class Metrics:
         )
         refused.set_function(lambda: len(models.catalogue.refused))
 
-    def request(self, method: str, route: str, status: int, seconds: float) -> None:
+    def request(self, method: str, route: str, status: int, seconds: float | None) -> None:
+        """`seconds` is None for what was refused from its head, which tells nothing of a route."""
         method = method if method in METHODS else "other"
         self._counted(method, route, status).inc()
-        self._timed(method, route).observe(seconds)
+        if seconds is not None:
+            self._timed(method, route).observe(seconds)
 
 
 @router.get(

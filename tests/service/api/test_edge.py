@@ -155,13 +155,20 @@ def test_samples_are_not_refused_at_the_gate(client: Any) -> None:
     assert answer.status_code == 200
 
 
+def timed_requests(client: Any) -> list[str]:
+    name = 'localmoments_request_duration_seconds_count{method="POST",route="/reconstruct"}'
+    return [x for x in client.get("/metrics").text.splitlines() if x.startswith(name)]
+
+
 def test_a_shut_gate_answers_a_head_as_it_would_answer_the_request(client: Any) -> None:
     edge, gate = client.app.edge, client.app.edge._gate
     head = [(b"x-request-id", b"mine")]
     assert edge.refusal("POST", "/reconstruct", head) is None  # there is room
     gate.inside += 10**6
     try:
+        timed = timed_requests(client)
         whole = edge.refusal("POST", "/reconstruct", head)
+        assert timed_requests(client) == timed  # it would pull down the median of those let in
         slow = [edge.refusal("POST", t, head) for t in ("/sample", "/reconstruct?model=tiny")]
         request = client.post("/reconstruct", json=ROW, headers={"x-request-id": "mine"})
     finally:
