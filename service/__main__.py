@@ -38,7 +38,7 @@ from service.store.embedded import EmbeddedValkey
 
 log = logging.getLogger(__name__)
 
-SWITCH_SECONDS = 0.0005  # the thread that computes waits so long for the GIL, and not 5 ms
+SWITCH_SECONDS = 0.0001  # the thread that computes waits so long for the GIL, and not 5 ms
 
 
 class Server(uvicorn.Server):
@@ -48,7 +48,7 @@ class Server(uvicorn.Server):
         app = create_app(settings, store_url)
         config = uvicorn.Config(
             app,
-            http=bounded(settings.body_seconds, settings.write_seconds, app.refusal),
+            http=bounded(settings.body_seconds, settings.write_seconds, app.refusal, app.express),
             ws="none",
             access_log=False,  # service.api.edge writes a better one
             log_config=None,

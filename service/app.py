@@ -26,6 +26,7 @@ from service.api.connections import Refusal
 from service.api.cross_origin import CrossOrigin
 from service.api.edge import Edge
 from service.api.exchange import BodyLimits
+from service.api.express import Express
 from service.api.gate import Gate
 from service.api.hurry import hurried
 from service.api.keys import read_keys
@@ -67,6 +68,7 @@ class Application(FastAPI):
 
     edge: ASGIApp
     refusal: Refusal | None = None  # for the server, before it makes a request of a head
+    express: Express | None = None  # for the server, before it makes a task of a request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = self
@@ -137,6 +139,8 @@ def create_app(settings: Settings, store_url: str) -> Application:
         app.edge = CrossOrigin(edge, settings.cors_origins)
     else:
         app.refusal = edge.refusal
+        if not keys:
+            app.express = Express(app.state.sampling, edge, settings.max_body_bytes)
     return app
 
 

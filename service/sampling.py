@@ -79,10 +79,21 @@ class Sampling:
     async def reconstruct(
         self, x: Reals, reference: str | None = None, sigma: float | None = None
     ) -> Reconstruction:
+        work = self._reconstructing(x, reference, sigma)
+        return Reconstruction(work.model.manifest.reference, **await self._worker.finish(work))
+
+    def begin_reconstruction(self, x: Reals) -> Reconstructing:
+        """By the default model; what is found comes as the work's answer."""
+        work = self._reconstructing(x, None, None)
+        self._worker.begin(work)
+        return work
+
+    def _reconstructing(
+        self, x: Reals, reference: str | None, sigma: float | None
+    ) -> Reconstructing:
         model = self._models.find(reference)
         self._admit(model, x, self._limits.rows, numbers=x.size)
-        work = Reconstructing(model, x, _noise_level(model, sigma))
-        return Reconstruction(model.manifest.reference, **await self._worker.finish(work))
+        return Reconstructing(model, x, _noise_level(model, sigma))
 
     async def moments(
         self, x: Reals, question: Question, reference: str | None = None

@@ -25,7 +25,7 @@ from trainer.onnx_files import write_graph
 from trainer.prepare import Prepared, held_out_rows, prepare
 from trainer.run import new_run
 
-HIDDEN = [1000, 1000, 1000]
+HIDDEN = [1000, 1000]  # and their mirror image: d-1000-1000-1000-d
 SHAPES = {784: (28, 28), 3136: (56, 56), 12288: (64, 64, 3)}
 FACTORS, STARTS = 24, 64
 GAUSSIAN_DIMS, GAUSSIAN_ALPHA = 10, 0.36

@@ -10,8 +10,11 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING, Protocol, cast
 
+from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -19,6 +22,9 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from service.api.problems import malformed
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +41,30 @@ Headers = Sequence[tuple[bytes, bytes]]
 Refusal = Callable[[str, str, Headers], bytes | None]
 
 
+@dataclass(frozen=True)
+class Parcel:
+    """A whole request: how to answer it (was it sent?), and how to have it go the usual way."""
+
+    scope: Scope
+    body: bytes
+    answer: Callable[[int, Headers, bytes], bool]
+    otherwise: Callable[[], None]
+
+
+class Begun(Protocol):
+    """Work for a parcel, which ends where nobody waits for it any more."""
+
+    over: bool
+
+
+Express = Callable[[Parcel], Begun | None]
+
+
 class Connection(HttpToolsProtocol):
     """uvicorn's, looked at now and then."""
 
     refusal: Refusal | None = None
+    express: Express | None = None
     head_seconds: float  # for a head, from the connection's start or the head's first byte
     write_seconds: float  # in which some of what waits to be read must be read
 
@@ -49,14 +75,22 @@ class Connection(HttpToolsProtocol):
         self._head_bytes: int | None = None  # None: none has begun
         self._unread: tuple[int, float] | None = None  # bytes, and since when so many
         self._is_refused = False  # the request whose body comes now
+        self._receiving = False
+        self._held: tuple[RequestResponseCycle, ASGI3Application] | None = None  # without a task
+        self._quick: Begun | None = None  # what was asked without a task
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._next_look.cancel()
+        if self._quick is not None:
+            self._quick.over = True
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        self._receiving = True
         super().data_received(data)
+        self._receiving = False
+        self._let_go()  # the rest of a body may take its time, which a task looks after
         idle = self.cycle is None or self.cycle.response_complete
         if idle and self._head_since is None:
             self._head_since = self.loop.time()
@@ -94,6 +128,28 @@ class Connection(HttpToolsProtocol):
             self.on_response_complete()
         return answer is not None
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: "ASGI3Application") -> None:
+        """Held back until all that has come is read: then the whole request may be here."""
+        if self.express is None or not self._receiving:
+            super()._start_asgi_task(cycle, app)
+        else:
+            self._held = cycle, app
+
+    def _let_go(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            super()._start_asgi_task(*held)
+
+    def _sent_by_express(self) -> bool:
+        if self.express is None or self._held is None or self.cycle is not self._held[0]:
+            return False
+        cycle, app = self._held
+        otherwise = partial(super()._start_asgi_task, cycle, app)
+        answer = partial(self._answer, cycle)
+        scope = cast(Scope, cycle.scope)
+        self._quick = self.express(Parcel(scope, bytes(cycle.body), answer, otherwise))
+        return self._quick is not None
+
     def _answer(
         self, cycle: RequestResponseCycle, status: int, headers: Headers, body: bytes
     ) -> bool:
@@ -121,6 +177,8 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if not self._is_refused:
             super().on_message_complete()
+            if self._sent_by_express():
+                self._held = None
         self._is_refused = False
 
     def send_400_response(self, msg: str) -> None:
@@ -160,9 +218,13 @@ def _hold_little(transport: asyncio.Transport) -> None:
 
 
 def bounded(
-    head_seconds: float, write_seconds: float, refusal: Refusal | None = None
+    head_seconds: float,
+    write_seconds: float,
+    refusal: Refusal | None = None,
+    express: Express | None = None,
 ) -> type[Connection]:
     """For uvicorn, which makes one of these for each connection."""
     own = {"head_seconds": head_seconds, "write_seconds": write_seconds}
-    refuses = {"refusal": staticmethod(refusal)} if refusal is not None else {}
-    return type("BoundedConnection", (Connection,), own | refuses)
+    asked = {"refusal": refusal, "express": express}
+    given = {name: staticmethod(one) for name, one in asked.items() if one is not None}
+    return type("BoundedConnection", (Connection,), own | given)

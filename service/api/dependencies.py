@@ -59,7 +59,7 @@ async def rows_and_parameters(request: Request, query: P) -> tuple[Reals, P]:
     kind, body = body_format(request), await whole_body(request)
     if kind == NPY:
         return await off_loop(len(body), rows_of_npy, body), query
-    return await off_loop(len(body), _of_json, body, query)
+    return await off_loop(len(body), of_json, body, query)
 
 
 async def whole_body(request: Request) -> bytes:
@@ -79,7 +79,7 @@ async def whole_body(request: Request) -> bytes:
     return b"".join(pieces)
 
 
-def _of_json(body: bytes, query: P) -> tuple[Reals, P]:
+def of_json(body: bytes, query: P) -> tuple[Reals, P]:
     fields = read_json(body)
     if "x" not in fields:
         raise InputError("x is missing.")

@@ -50,19 +50,19 @@ class Edge:
         *, outermost: bool = False,
     ) -> None:  # fmt: skip
         self._app, self._hurried, self._outermost = app, hurried, outermost
-        self._limits, self._gate, self._metrics = limits, gate, metrics
+        self.gate, self._limits, self._metrics = gate, limits, metrics
 
     def refusal(
         self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]]
     ) -> bytes | None:
         """The whole answer where the gate is shut; counted, and not logged one by one."""
-        if not self._gate.is_full or "?" in target:
+        if not self.gate.is_full or "?" in target:
             return None
         hurry = self._hurried({"method": method, "path": target, "headers": headers})
         if hurry is None or not hurry.gated:
             return None
         self._metrics.request(method, hurry.path, 429, None)
-        return whole_answer(self._gate.refusal(), request_id(headers))
+        return whole_answer(self.gate.refusal(), request_id(headers))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -79,7 +79,7 @@ class Edge:
                 raise
             await problem(error, scope)(scope, exchange.receive, exchange.send)
         finally:
-            self._note(scope, exchange.status, perf_counter() - began)
+            self.note(scope, exchange.status, perf_counter() - began)
 
     async def _answer(self, scope: Scope, exchange: Exchange, began: float) -> None:
         scope["route"] = hurry = self._hurried(scope)
@@ -88,19 +88,19 @@ class Edge:
             return await self._app(scope, exchange.receive, exchange.send)
         if not hurry.gated:
             return await self._run(hurry.handler, scope, exchange)
-        self._gate.check()
-        self._gate.enter(began)
+        self.gate.check()
+        self.gate.enter(began)
         try:
             await self._run(hurry.handler, scope, exchange)
         finally:
-            self._gate.leave(began, perf_counter())
+            self.gate.leave(began, perf_counter())
 
     async def _run(self, handler: Handler, scope: Scope, exchange: Exchange) -> None:
         response = await handler(Request(scope, exchange.receive))
         if not (self._outermost and exchange.answer(response)):
             await response(scope, exchange.receive, exchange.send)
 
-    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+    def note(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "other")
         self._metrics.request(scope["method"], route, status, seconds)
         level = logging.DEBUG if route in QUIET and status < 500 else logging.INFO

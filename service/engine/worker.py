@@ -16,6 +16,8 @@ from service.engine.work import OneShot
 P = ParamSpec("P")
 T = TypeVar("T")
 
+ENOUGH = 16  # works that need not wait for more
+
 
 class Worker:
     """The one way to run a graph, for one pass or for a chain of them."""
@@ -23,15 +25,24 @@ class Worker:
     def __init__(self, batcher: Batcher) -> None:
         self.batcher = batcher
         self._waking: asyncio.AbstractEventLoop | None = None
+        self._asleep = 0  # works that came since the batcher was woken
         self._algebra = ThreadPoolExecutor(max_workers=1, thread_name_prefix="algebra")
 
     async def run(self, model: Model, graph: str, **inputs: Floats) -> Arrays:
         """One pass of a graph; its outputs are finite. Who is cancelled leaves the queue."""
         return await self.finish(OneShot(model, graph, inputs))
 
-    async def finish(self, work: OneShot) -> Named:
+    def begin(self, work: OneShot) -> None:
+        """Its answer comes by itself; who does not want it any more says that it is `over`."""
         self.batcher.put(work)
-        self._wake_soon()
+        self._asleep += 1
+        if self._asleep < ENOUGH:
+            self._wake_soon()
+        else:
+            self._wake()
+
+    async def finish(self, work: OneShot) -> Named:
+        self.begin(work)
         try:
             return await work.answer
         except asyncio.CancelledError:
@@ -39,14 +50,15 @@ class Worker:
             raise
 
     def _wake_soon(self) -> None:
-        """Once the loop has done what it has at hand: all that came together goes together."""
+        """Once the loop has done what it has at hand, or there is enough to begin with: what came
+        together goes together, and yet one computes while the other reads."""
         loop = asyncio.get_running_loop()
         if self._waking is not loop:
             self._waking = loop
             loop.call_soon(self._wake)
 
     def _wake(self) -> None:
-        self._waking = None
+        self._waking, self._asleep = None, 0
         self.batcher.wake()
 
     def walk(self, model: Model, walk: Walk, leg: Leg) -> Walking:

@@ -1,7 +1,8 @@
-"""Answers that are sent in one piece are those that FastAPI and uvicorn would send."""
+"""Answers that take the short way are those that FastAPI and uvicorn would send."""
 
 import json
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def heads(answers: bytes) -> list[list[bytes]]:
         head, _, rest = answers.partition(b"\r\n\r\n")
         lines = head.split(b"\r\n")
         [length] = [int(x.split(b":")[1]) for x in lines if x.startswith(b"content-length:")]
-        found.append(sorted(x for x in lines if not x.startswith(b"date:")) + [rest[:length]])
+        found.append([*sorted(x for x in lines if not x.startswith(b"date:")), rest[:length]])
         answers = rest[length:]
     return found
 
@@ -57,6 +58,55 @@ def test_requests_in_a_row_are_answered_in_a_row(service: Any) -> None:
     *kept, last = heads(answer_to(service, row + asked("/reconstruct", b"Connection: close")))
     assert len(kept) == 5 and all(each == kept[0] for each in kept)
     assert last[-1] == kept[0][-1]
+
+
+def test_a_body_in_pieces_is_answered_alike(service: Any) -> None:
+    request = asked("/reconstruct", b"Connection: close")
+    whole = heads(answer_to(service, request))
+    with socket.create_connection(service.address, 20) as connection:
+        for piece in (request[:40], request[40:-20], request[-20:-1], request[-1:]):
+            connection.sendall(piece)
+            time.sleep(0.05)
+        answer = b"".join(iter(lambda: connection.recv(2**16), b""))
+    assert heads(answer) == whole
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "word"),
+    [
+        (b"{", 422, "not JSON"),
+        (b'{"x": [[1, 2]]}', 422, "columns"),
+        (b'{"x": [[1, 2, 3, 1e300]]}', 422, "too far"),
+        (b'{"x": [[1, 2, 3, true]]}', 422, "not a number"),
+        (b'{"x": [[1, 2, 3, 4]], "model": "nobody"}', 404, "nobody"),
+        (b'{"x": [[1, 2, 3, 4]], "other": 1}', 422, "other"),
+    ],
+)
+def test_what_is_wrong_is_said_as_ever(service: Any, body: bytes, status: int, word: str) -> None:
+    url = "http://{}:{}/reconstruct".format(*service.address)
+    quick, usual = (httpx.post(url, content=body, params=p) for p in ({}, {"timeout_ms": 60000}))
+    assert (quick.status_code, usual.status_code) == (status, status)
+    assert word in quick.json()["detail"]
+    assert {k: v for k, v in quick.json().items() if k != "request_id"} == {
+        k: v for k, v in usual.json().items() if k != "request_id"
+    }
+
+
+def test_every_request_is_counted_and_timed(service: Any) -> None:
+    def counted() -> tuple[float, float]:
+        text = httpx.get("http://{}:{}/metrics".format(*service.address)).text
+        names = (
+            'localmoments_requests_total{method="POST",route="/reconstruct",status="200"}',
+            'localmoments_request_duration_seconds_count{method="POST",route="/reconstruct"}',
+        )
+        found = dict(line.rsplit(" ", 1) for line in text.splitlines() if "{" in line)
+        return float(found.get(names[0], 0)), float(found.get(names[1], 0))
+
+    before = counted()
+    for _ in range(3):
+        answer_to(service, asked("/reconstruct", b"Connection: close"))
+    after = counted()
+    assert (after[0] - before[0], after[1] - before[1]) == (3, 3)
 
 
 def test_pages_that_may_call_can_read_it(start: Any, models: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from service.api.connections import CONNECTION, HEAD_BYTES, Connection, bounded
+from service.api.connections import CONNECTION, HEAD_BYTES, Connection, Parcel, bounded
 
 SECONDS = 0.2
 REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -170,3 +170,75 @@ def test_who_is_refused_as_it_comes_can_ask_again_on_the_same_connection(pieces:
     written = asyncio.run(live())
     assert [part[:3] for part in written.split(b"HTTP/1.1 ")[1:]] == [b"429", b"200"] * 2
     assert written.count(b"bbbbb") == 2 and b"aaaaa" not in written
+
+
+class Quick:
+    """Takes requests to /quick, and answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.over, self.parcels = False, list[Parcel]()
+
+    def __call__(self, parcel: Parcel) -> "Quick | None":
+        if parcel.scope["path"] != "/quick":
+            return None
+        self.parcels.append(parcel)
+        return self
+
+
+def _ask(path: bytes, body: bytes) -> bytes:
+    return b"POST %s HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n%s" % (path, len(body), body)
+
+
+def _spoken(quick: Quick, *pieces: bytes) -> tuple[bytes, bytes]:
+    """What was written before the quick answers, and after them."""
+
+    async def live() -> tuple[bytes, bytes]:
+        transport, config = Transport(), uvicorn.Config(_answering, log_config=None, ws="none")
+        connection = bounded(60, 60, express=quick)(config, ServerState(), {})
+        connection.connection_made(transport)
+        for piece in pieces:
+            connection.data_received(piece)
+            await asyncio.sleep(0.01)
+        before = transport.written
+        while quick.parcels:
+            parcel = quick.parcels.pop(0)
+            assert parcel.answer(200, [(b"content-length", b"1")], b"q")
+            await asyncio.sleep(0.01)
+        connection.connection_lost(None)
+        return before, transport.written[len(before) :]
+
+    return asyncio.run(live())
+
+
+def test_the_next_request_waits_for_a_quick_one_before_it() -> None:
+    before, after = _spoken(Quick(), _ask(b"/quick", b"one") + _ask(b"/usual", b"two"))
+    assert before == b"" and after.index(b"\r\n\r\nq") < after.index(b"two")
+
+
+def test_a_request_that_is_not_here_as_a_whole_is_none_for_the_quick_way() -> None:
+    ask = _ask(b"/quick", b"later")
+    before, after = _spoken(Quick(), ask[:-2], ask[-2:])
+    assert before.endswith(b"later") and after == b""
+
+
+def test_what_cannot_be_answered_quickly_takes_the_usual_way() -> None:
+    quick = Quick()
+
+    async def live() -> bytes:
+        transport, config = Transport(), uvicorn.Config(_answering, log_config=None, ws="none")
+        connection = bounded(60, 60, express=quick)(config, ServerState(), {})
+        connection.connection_made(transport)
+        connection.data_received(_ask(b"/quick", b"sorry"))
+        quick.parcels[0].otherwise()
+        await asyncio.sleep(0.01)
+        return transport.written
+
+    assert asyncio.run(live()).endswith(b"sorry")
+
+
+def test_who_leaves_ends_the_work_that_was_begun_for_them() -> None:
+    quick = Quick()
+    _spoken(quick, _ask(b"/usual", b"two"))
+    assert quick.over is False
+    before, after = _spoken(quick, _ask(b"/quick", b"one"))
+    assert before == b"" and after.endswith(b"q") and quick.over

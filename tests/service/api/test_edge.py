@@ -146,7 +146,7 @@ def test_samples_with_and_without_a_query_are_the_same(client: Any) -> None:
 
 
 def test_samples_are_not_refused_at_the_gate(client: Any) -> None:
-    gate = client.app.edge._gate
+    gate = client.app.edge.gate
     gate.inside += 10**6
     try:
         answer = client.post("/sample", json={"model": "tiny", "steps": 1, "thin": 1})
@@ -161,7 +161,7 @@ def timed_requests(client: Any) -> list[str]:
 
 
 def test_a_shut_gate_answers_a_head_as_it_would_answer_the_request(client: Any) -> None:
-    edge, gate = client.app.edge, client.app.edge._gate
+    edge, gate = client.app.edge, client.app.edge.gate
     head = [(b"x-request-id", b"mine")]
     assert edge.refusal("POST", "/reconstruct", head) is None  # there is room
     gate.inside += 10**6

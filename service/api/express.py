@@ -1,0 +1,93 @@
+"""The shortest way from a connection to the batcher and back, without a task of its own.
+
+Most requests for rows are alike: a small JSON body that is there at once, with rows and nothing
+else, for the default model. They are taken here. Whatever is otherwise (another format, parameters,
+a proxy before it), and whatever goes wrong on the way, takes the usual one as if it had never been
+here, so that there is one place for errors.
+"""
+
+import asyncio
+from functools import partial
+from time import perf_counter
+
+from service.api import reconstruct
+from service.api.connections import Parcel
+from service.api.dependencies import LARGE, of_json
+from service.api.edge import Edge, Hurry
+from service.api.encodings import JSON, write_json
+from service.api.exchange import request_id
+from service.core.errors import LocalMomentsError
+from service.core.types import Named
+from service.engine.reconstructing import Reconstructing
+from service.sampling import Sampling
+
+PATH, QUICK = "/reconstruct", Hurry("/reconstruct", reconstruct.at_once)
+PLAIN = {
+    b"content-type": (JSON.encode(),),
+    b"accept": (b"*/*", JSON.encode()),
+    b"content-encoding": (),
+    b"x-forwarded-for": (),
+    b"x-forwarded-proto": (),
+}
+
+
+class Express:
+    """Only where no keys are asked for, and nothing is around the edge."""
+
+    def __init__(self, sampling: Sampling, edge: Edge, most_bytes: int) -> None:
+        self._sampling, self._edge, self._most = sampling, edge, min(most_bytes, LARGE)
+
+    def __call__(self, parcel: Parcel) -> Reconstructing | None:
+        """The work that was begun; None for what goes the usual way."""
+        if not self._is_plain(parcel) or self._edge.gate.is_full:
+            return None
+        try:
+            x, said = of_json(parcel.body, reconstruct.NOTHING)
+            if said is not reconstruct.NOTHING:
+                return None
+            work = self._sampling.begin_reconstruction(x)
+        except LocalMomentsError:
+            return None
+        began = perf_counter()
+        self._edge.gate.enter(began)
+        work.answer.add_done_callback(partial(self._done, parcel, work, began))
+        return work
+
+    def _is_plain(self, parcel: Parcel) -> bool:
+        scope = parcel.scope
+        return (
+            scope["path"] == PATH
+            and scope["method"] == "POST"
+            and not scope["query_string"]
+            and len(parcel.body) <= self._most
+            and all(value in PLAIN.get(name, (value,)) for name, value in scope["headers"])
+        )
+
+    def _done(
+        self, parcel: Parcel, work: Reconstructing, began: float, found: asyncio.Future[Named]
+    ) -> None:
+        now = perf_counter()
+        self._edge.gate.leave(began, now)
+        if found.cancelled():  # the caller has left
+            return
+        if found.exception() is not None or not self._answered(parcel, work, found.result()):
+            parcel.otherwise()
+            return
+        self._edge.note(parcel.scope, 200, now - began)
+
+    def _answered(self, parcel: Parcel, work: Reconstructing, found: Named) -> bool:
+        scope, model = parcel.scope, work.model.manifest.reference
+        try:
+            body = write_json({"model": model, **found})
+        except LocalMomentsError:
+            return False
+        name = request_id(scope["headers"])
+        scope["route"], scope["state"]["request_id"] = QUICK, name
+        headers = [
+            (b"vary", b"accept"),
+            (b"x-model", model.encode()),
+            (b"content-length", b"%d" % len(body)),
+            (b"content-type", JSON.encode()),
+            (b"x-request-id", name.encode()),
+        ]
+        return parcel.answer(200, headers, body)
