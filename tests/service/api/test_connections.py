@@ -31,6 +31,12 @@ class Transport(asyncio.Transport):
     def write(self, data: Any) -> None:
         self.written += data
 
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
     def is_closing(self) -> bool:
         return self.closing
 
@@ -136,7 +142,10 @@ def test_the_application_can_see_that_the_caller_left() -> None:
 
 
 async def _answering(scope: Any, receive: Any, send: Any) -> None:
-    body = (await receive())["body"]
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body, more = body + message["body"], message["more_body"]
     head = [(b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 200, "headers": head})
     await send({"type": "http.response.body", "body": body})
