@@ -164,6 +164,7 @@ class Connection(HttpToolsProtocol):
         pieces += b"\r\n", body
         self.transport.write(b"".join(pieces))
         cycle.response_started = cycle.response_complete = True
+        self._quick = None  # nor its rows any more
         cycle.message_event.set()
         if not cycle.keep_alive:
             self.transport.close()
