@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from service.core.manifest import Manifest
-from trainer.figures import figures_text, pairs
+from trainer.figures import OPTIONS, figures_text, pairs
 
 KINDS = {
     "cae": "contractive auto-encoder (eq. 1 of the paper)",
@@ -73,9 +73,15 @@ def _command(m: Manifest) -> str:
     return (
         "The recipe stands in `manifest.json`; on the same data, machine and library versions it "
         "gives these weights again (`--data PATH` where the data lies elsewhere):\n\n"
-        f"```sh\npython -m trainer fit models/{m.name}/{m.version}\n"
-        f"python -m trainer evaluate {m.name}  # figures, pictures and scales\n```"
+        f"```sh\npython -m trainer fit models/{m.name}/{m.version}\n{_evaluation(m)}\n```"
     )
+
+
+def _evaluation(m: Manifest) -> str:
+    """The command that made the figures above, or the one that makes more."""
+    options = m.evaluation.get(OPTIONS)
+    command = f"python -m trainer evaluate {m.reference} {options or ''}".rstrip()
+    return f"{command}  # {'these' if options is not None else 'more'} figures and pictures"
 
 
 def _libraries(m: Manifest) -> str:

@@ -48,11 +48,17 @@ class CriterionOptions:
     amount: float = 0.25
     walkback: int = 1
     probes: int = 1
+    hidden_noise: float | tuple[float, float] = 0.0  # the kernel's own noise in training (cae)
     stacked: bool = False  # train layer by layer, each on the one below (cae)
 
     @property
     def levels(self) -> tuple[float, float]:
         return self.sigma if isinstance(self.sigma, tuple) else (self.sigma, self.sigma)
+
+    @property
+    def hidden_levels(self) -> tuple[float, float]:
+        rho = self.hidden_noise
+        return rho if isinstance(rho, tuple) else (rho, rho)
 
 
 @dataclass(frozen=True)
@@ -78,9 +84,10 @@ class SamplingOptions:
 
     kernel: Literal["auto"] | KernelName = "auto"
     sigma: float | None = None  # the level that a range's model serves by default
-    root: Literal["auto", "exact", "polynomial", "jacobian"] = "auto"
+    root: Literal["auto", "exact", "matrix", "polynomial", "jacobian"] = "auto"
     root_degree: int = 6
     gain: float = 1.0  # of the root γ J ε
+    halvings: int = 0  # of the noise, on gibbs' way from a corrupted point back to the data
     emit: Literal["auto", "mean", "noisy"] = "auto"  # auto: images the mean, tables the noisy
     scales: Mapping[str, float] = field(default_factory=dict)  # by kernel, over the defaults
     starts: Literal["synthetic", "data"] = "synthetic"  # are start points samples or real rows?
@@ -109,6 +116,12 @@ class Recipe:
         if self.criterion.kind != "dae":
             return float(self.criterion.alpha**0.5)
         return float(self.sampling.sigma or (low * high) ** 0.5)
+
+    @property
+    def smallest_level(self) -> float:
+        """Where gibbs, at its scale, leaves its way back to the data."""
+        scale = float(self.sampling.scales.get("gibbs", 1.0))
+        return float(self.sigma * scale * 0.5**self.sampling.halvings)
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
@@ -170,6 +183,7 @@ def make_recipe(body: Mapping[str, Any]) -> Recipe:
 def _check(recipe: Recipe) -> None:
     c, t, s = recipe.criterion, recipe.training, recipe.sampling
     low, high = c.levels
+    quiet, loud = c.hidden_levels
     rules = [
         (
             bool(NAME.fullmatch(recipe.name)),
@@ -181,6 +195,15 @@ def _check(recipe: Recipe) -> None:
         (0 <= c.amount < 1, "criterion.amount must be a part from 0 to below 1"),
         (c.walkback >= 1, "criterion.walkback must be 1 or more"),
         (c.probes >= 0, "criterion.probes must be 0 (exact) or more"),
+        (
+            quiet == loud == 0 or 0 < quiet <= loud < math.inf,
+            "criterion.hidden_noise must be 0 (none) or positive, and a range must rise",
+        ),
+        (loud == 0 or c.kind == "cae", "criterion.hidden_noise is for the cae"),
+        (
+            loud == 0 or not c.stacked,
+            "criterion.hidden_noise and criterion.stacked exclude each other",
+        ),
         (not c.stacked or c.kind == "cae", "criterion.stacked is for the cae"),
         (not c.stacked or recipe.model.blocks == 0, "criterion.stacked needs model.blocks = 0"),
         (
@@ -205,6 +228,11 @@ def _check(recipe: Recipe) -> None:
         (s.sigma is None or s.sigma > 0, "sampling.sigma must be positive"),
         (s.root_degree >= 2, "sampling.root_degree must be 2 or more"),
         (0 < s.gain < math.inf, "sampling.gain must be positive"),
+        (s.halvings >= 0, "sampling.halvings must be 0 or more"),
+        (
+            s.halvings == 0 or (recipe.model.conditioned and recipe.smallest_level > 0.999 * low),
+            "sampling.halvings needs a conditioned model, and levels that it was trained for",
+        ),
         (
             set(s.scales) <= set(get_args(KernelName)),
             f"sampling.scales knows {', '.join(get_args(KernelName))}",

@@ -1,6 +1,6 @@
 """Training criteria: what is minimised, as the paper writes it.
 
-    cae    E[ ℓ(x, r(x)) + α ‖∂f/∂x‖²_F ]         eq. 1
+    cae    E[ ℓ(x, r(x)) + α ‖∂f/∂x‖²_F ]         eq. 1; r(x) = g(f(x) + s J_f J_fᵀ ε) if noisy
     dae    E[ ℓ(x, r(N(x))) ]                     eq. 2, N a corruption
     rcae   E[ 2ℓ(x, r(x)) + α ‖∂r/∂x‖²_F ]        eq. L_global; 2ℓ = ‖x - r‖² for the squared loss
 
@@ -33,11 +33,14 @@ class Criterion:
     amount: float = 0.0  # part of the entries that masking and salt-and-pepper hit
     walkback: int = 1  # steps of the chain whose reconstructions are all pulled to x
     probes: int = 1  # Hutchinson probes of a deep contraction; 0 for the exact sum
+    hidden_noise: tuple[float, float] = (0.0, 0.0)  # range of ρ, in parts of the code's spread
 
     def __call__(self, ae: AutoEncoder, x: Tensor, generator: Generator) -> Tensor:
         """The criterion on a batch x (B, d), in nats or squared units a row."""
         if self.kind == "dae":
             return self._denoising(ae, x, generator)
+        if self.kind == "cae" and self.hidden_noise[0] > 0:
+            return self._hidden_denoising(ae, x, generator)
         if self.kind == "cae":
             penalty, h = encoder_contraction(ae, x, self.probes, generator)
             return (self._rows(ae, x, h, None) + self.alpha * penalty).mean()
@@ -60,6 +63,24 @@ class Criterion:
             if self.walkback > 1:
                 start = ae.decode(h, level).detach()
         return total / self.walkback
+
+    def _hidden_denoising(self, ae: AutoEncoder, x: Tensor, generator: Generator) -> Tensor:
+        """ℓ(x, g(h)) + α‖J_f(x)‖², h = f(x) + ρ s n the code after a step of the kernel `hidden`,
+        averaged over the walkback steps x₀ = x, xᵢ = g(hᵢ); s is set at the batch (`spread_scale`).
+        """
+        f = ae.linearise_encoder(x)
+        penalty = squared_frobenius(f, x, self.probes, generator).mean()
+        rho = noise_levels(len(x), self.hidden_noise, generator)
+        n = kernel_noise(f, generator)
+        s = spread_scale(f.value, n)
+        total = x.new_zeros(())
+        for step in range(self.walkback):
+            h = f.value + rho * s * n
+            total = total + self._rows(ae, x, h, None).mean()
+            if step + 1 < self.walkback:
+                f = ae.linearise_encoder(ae.decode(h).detach())
+                n = kernel_noise(f, generator)
+        return total / self.walkback + self.alpha * penalty
 
     def _weight(self, sigma: Tensor) -> Tensor:
         """σ̄/σ for a model that is told its level, σ̄ the range's geometric middle; (B,)
@@ -96,6 +117,24 @@ def noise_levels(rows: int, sigma: tuple[float, float], generator: Generator) ->
     if low == high:
         return torch.full((rows, 1), low)
     return low * (high / low) ** torch.rand(rows, 1, generator=generator)
+
+
+@torch.no_grad()
+def kernel_noise(f: Linearised, generator: Generator) -> Tensor:
+    """n = J_f J_fᵀ ε, what the kernel `hidden` adds at scale 1; (B, m)
+
+    Without a gradient: an encoder that can shape its own noise turns it to where it does no harm.
+    """
+    return f.jvp(f.vjp(torch.randn(f.value.shape, generator=generator)))
+
+
+@torch.no_grad()
+def spread_scale(h: Tensor, n: Tensor) -> Tensor:
+    """The s at which s n is as large, in root mean square, as h is spread over the batch.
+
+    So the encoder cannot escape the noise by contracting: it would contract the spread as well.
+    """
+    return (h - h.mean(0)).square().mean().sqrt() / n.square().mean().sqrt()
 
 
 def encoder_contraction(

@@ -21,7 +21,7 @@ from trainer.graphs import GraphSpec, kernel_graph, make_kernels, model_graphs
 from trainer.kernels import Kernel
 from trainer.onnx_files import OPSET, write_graph
 from trainer.prepare import Prepared, held_out_rows
-from trainer.starts import default_scale, start_points
+from trainer.starts import default_scale, start_points, trained_scale
 
 Judge = Callable[[Path], dict[str, Any]]  # a written artefact -> its figures
 
@@ -46,8 +46,12 @@ def make_chains(recipe: Recipe, prepared: Prepared, ae: AutoEncoder) -> Chains:
     options = recipe.sampling
     rows = held_out_rows(prepared, CALIBRATION_ROWS)
     sigma = served_sigma(recipe, prepared, rows)
-    kernels = make_kernels(ae, sigma, options.root, options.root_degree, options.gain)
+    kernels = make_kernels(
+        ae, sigma, options.root, options.root_degree, options.gain, options.halvings
+    )
     scales = {name: default_scale(kernel, rows) for name, kernel in kernels.items()}
+    if prepared.criterion.hidden_noise[0] > 0:
+        scales["hidden"] = trained_scale(ae, rows, prepared.criterion.hidden_noise)
     scales |= options.scales
     default = options.kernel
     if default == "auto":

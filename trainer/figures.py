@@ -54,9 +54,10 @@ ROWS = {  # a line of the table of samples, and how its numbers are written
     "sliced Wasserstein": "sliced Wasserstein",
     "samples": "number of samples",
 }
+OPTIONS = "options"  # of the `evaluate` that made the figures; not there where `fit` made them
 OWN = (
-    "samples", "mixing", "nearest training row", "exact draws", "scales", "test rows", "features",
-    "kernel", "scale", "emission",
+    OPTIONS, "samples", "mixing", "nearest training row", "exact draws", "scales", "test rows",
+    "features", "kernel", "scale", "emission",
 )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from service.core.manifest import Shape
 from trainer.autoencoder import AutoEncoder
-from trainer.kernels import KERNELS, Kernel
+from trainer.kernels import KERNELS, Gibbs, Kernel
 from trainer.roots import make_root
 
 BATCH, PROBES = "batch", "probes"  # names of the dynamic axes
@@ -116,12 +116,13 @@ def model_graphs(ae: AutoEncoder) -> dict[str, GraphSpec]:
 
 
 def make_kernels(
-    ae: AutoEncoder, sigma: float, root: str = "auto", degree: int = 6, gain: float = 1.0
-) -> dict[str, Kernel]:
+    ae: AutoEncoder, sigma: float, root: str = "auto", degree: int = 6, gain: float = 1.0,
+    halvings: int = 0,
+) -> dict[str, Kernel]:  # fmt: skip
     """Every kernel over this model."""
-    return {
-        name: kind(ae, sigma, make_root(root, ae, degree, gain)) for name, kind in KERNELS.items()
-    }
+    made = make_root(root, ae, degree, gain)
+    kernels = {name: kind(ae, sigma, made) for name, kind in KERNELS.items()}
+    return kernels | {"gibbs": Gibbs(ae, sigma, made, halvings)}
 
 
 def kernel_graph(kernel: Kernel) -> GraphSpec:

@@ -1,6 +1,7 @@
 """`python -m trainer evaluate`: figures and pictures into an artefact that is already there."""
 
 import argparse
+import shlex
 import shutil
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from trainer.data.named import NAMED
 from trainer.evaluate import Watch, check_width, evaluate, open_model, plan_for
 from trainer.evaluate.album import draw_album
 from trainer.export import CARD
-from trainer.figures import figures_text
+from trainer.figures import OPTIONS, figures_text
 from trainer.run import replacing, said_plainly, write_text
 
 
@@ -39,8 +40,16 @@ def judge(args: argparse.Namespace, folder: Path) -> None:
     judgement = evaluate(model, dataset, parts, plan, Watch(sys.stderr), other)
     with tempfile.TemporaryDirectory() as temporary:
         pictures = draw_album(model, dataset, parts, judgement, Path(temporary))
-        rewrite(folder, judgement.figures, pictures, judgement.scales)
+        figures = {**judgement.figures, OPTIONS: options_of(args)}
+        rewrite(folder, figures, pictures, judgement.scales)
     print(figures_text(manifests.read(folder)))
+
+
+def options_of(args: argparse.Namespace) -> str:
+    """What was typed after `evaluate NAME` and changes figures; where data lies does not."""
+    said = ("--quick" if args.quick else "", "" if args.search else "--no-search",
+            f"--test {shlex.quote(args.test)}" if args.test else "")  # fmt: skip
+    return " ".join(option for option in said if option)
 
 
 def data_options(body: Mapping[str, Any], path: str | None) -> DataOptions:

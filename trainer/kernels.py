@@ -102,22 +102,37 @@ class Gibbs(Kernel):
     A conditioned model is told the level sσ, so a schedule of scales is a schedule of noise. The
     mean is that of the draw x' with half the noise, not of x̃, so it smooths the draw and seldom
     blurs it; none at all would be a point such as no model saw when it was told the level sσ.
+
+    The posterior is a Gaussian only as far as the data are straight within σ. With `halvings` the
+    way back goes over levels t = sσ, sσ/2, sσ/4, ...: given y = X + tε, the point X + (t/2)ε' has
+
+        mean y + ¾(r(y) - y)        covariance ¾(t/2)² + (¾t)² A(y)
+
+    and a Gaussian there is a far smaller claim. The last level is left by the draw above.
     """
+
+    def __init__(self, ae: AutoEncoder, sigma: float, root: Root, halvings: int = 0) -> None:
+        super().__init__(ae, sigma, root)
+        self.halvings = halvings
 
     @property
     def noise(self) -> int:
-        return 2 * self.ae.architecture.dims + self.root.noise
+        d = self.ae.architecture.dims
+        return 2 * d + self.root.noise + self.halvings * (d + self.root.noise)
 
     def level(self, scale: Tensor) -> Tensor | None:
         return scale * self.sigma if self.ae.architecture.conditioned else None
 
     def forward(self, state: Tensor, noise: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-        d = self.ae.architecture.dims
-        ε1, ε2, ε3 = noise.split([d, self.root.noise, d], dim=1)
-        level = self.level(scale)
-        x = state + scale * self.sigma * ε1
-        at = self.ae.linearise(x, level)
-        drawn = at.value + scale * self.sigma * self.root(at, x, ε2)
+        d, n = self.ae.architecture.dims, self.root.noise
+        ε1, *between, ε2, ε3 = noise.split([d, *[n, d] * self.halvings, n, d], dim=1)
+        y = state + scale * self.sigma * ε1
+        for along, around in zip(between[::2], between[1::2], strict=True):
+            at, t = self.ae.linearise(y, self.level(scale)), scale * self.sigma
+            spread = 0.75 * t * self.root(at, y, along) + 0.75**0.5 * t / 2 * around
+            y, scale = y + 0.75 * (at.value - y) + spread, scale / 2
+        at, level = self.ae.linearise(y, self.level(scale)), self.level(scale)
+        drawn = at.value + scale * self.sigma * self.root(at, y, ε2)
         return drawn, self.ae(drawn + scale * self.sigma / 2 * ε3, level)
 
 

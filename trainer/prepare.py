@@ -13,7 +13,7 @@ from trainer.config import Recipe
 from trainer.criteria import Criterion
 from trainer.data import Dataset, Examination, Split, examine, load, split
 from trainer.errors import RecipeError
-from trainer.roots import check_exact_root
+from trainer.roots import check_exact_root, check_few
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,12 @@ def fitted(recipe: Recipe, dataset: Dataset, parts: Split, seen: Examination) ->
     )
     if recipe.sampling.root == "exact":
         check_exact_root(architecture)
+    if recipe.sampling.root == "matrix":
+        check_few(architecture)
     criterion = Criterion(
-        c.kind, c.loss, c.alpha, c.levels, c.corruption, c.amount, c.walkback, c.probes
-    )
+        c.kind, c.loss, c.alpha, c.levels, c.corruption, c.amount, c.walkback, c.probes,
+        c.hidden_levels,
+    )  # fmt: skip
     return Prepared(dataset, parts, seen, normaliser, architecture, criterion)
 
 

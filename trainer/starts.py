@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 
 from service.core.noise import normals
+from trainer.autoencoder import AutoEncoder
+from trainer.criteria import kernel_noise, spread_scale
 from trainer.kernels import Kernel
 
 SETTLING_STEPS = 20
@@ -50,6 +52,15 @@ def calibrated_scale(kernel: Kernel, x: Tensor) -> float:
     move = (moved - still).square().sum(1).mean().sqrt() / small
     ratio = float(wanted / move)
     return ratio if 0 < ratio < float("inf") else 1.0
+
+
+@torch.no_grad()
+def trained_scale(ae: AutoEncoder, x: Tensor, rho: tuple[float, float]) -> float:
+    """The s at which the kernel `hidden` adds what the model was trained to undo: noise of ρ parts
+    of the code's spread, ρ the range's geometric middle."""
+    f = ae.linearise_encoder(x)
+    n = kernel_noise(f, torch.Generator().manual_seed(0))
+    return float((rho[0] * rho[1]) ** 0.5 * spread_scale(f.value, n))
 
 
 def default_scale(kernel: Kernel, x: Tensor) -> float:

@@ -143,6 +143,11 @@ IMPOSSIBLE = [
     ({"criterion": {"amount": 1.0}}, "amount"),
     ({"criterion": {"walkback": 0}}, "walkback"),
     ({"criterion": {"probes": -1}}, "probes"),
+    ({"criterion": {"hidden_noise": 0.5}}, "hidden_noise"),
+    ({"criterion": {"kind": "cae", "hidden_noise": -0.5}}, "hidden_noise"),
+    ({"criterion": {"kind": "cae", "hidden_noise": [0, 1.0]}}, "hidden_noise"),
+    ({"criterion": {"kind": "cae", "hidden_noise": [1.0, 0.5]}}, "hidden_noise"),
+    ({"criterion": {"kind": "cae", "hidden_noise": 0.5, "stacked": True}}, "exclude"),
     ({"criterion": {"stacked": True}}, "stacked"),
     ({"criterion": {"kind": "cae", "stacked": True}, "model": {"blocks": 1}}, "blocks"),
     ({"criterion": {"loss": "cross-entropy"}, "model": {"decoder": "linear"}}, "cross-entropy"),
@@ -160,6 +165,16 @@ IMPOSSIBLE = [
     ({"sampling": {"sigma": 0}}, "sampling.sigma"),
     ({"sampling": {"start_points": 0}}, "start_points"),
     ({"sampling": {"root": "polynomial", "root_degree": 1}}, "root_degree"),
+    ({"sampling": {"halvings": -1}}, "halvings"),
+    ({"sampling": {"halvings": 1}}, "halvings"),
+    (
+        {
+            "criterion": {"sigma": [0.2, 1]},
+            "model": {"conditioned": True},
+            "sampling": {"sigma": 0.5, "halvings": 2},
+        },
+        "halvings",
+    ),
     ({"sampling": {"scales": {"gibbs": 0}}}, "scales"),
     ({"sampling": {"scales": {"gibs": 1}}}, "scales"),
 ]

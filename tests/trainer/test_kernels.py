@@ -18,6 +18,8 @@ from torch import Tensor
 from trainer.autoencoder import Architecture, AutoEncoder
 from trainer.graphs import make_kernels
 from trainer.kernels import KERNELS, Kernel
+from trainer.layers import Linearised
+from trainer.roots import FLOOR
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -82,6 +84,38 @@ def test_gibbs_keeps_a_sample_of_the_gaussian(gaussian: Any) -> None:
     np.testing.assert_allclose(np.cov(after.T).diagonal(), gaussian.c, rtol=5 * (2 / rows) ** 0.5)
     away = np.abs(after.mean(0) - gaussian.m @ gaussian.Q)
     assert (away < 5 * np.sqrt(gaussian.c / rows)).all()
+
+
+class Optimal(AutoEncoder):
+    """r(x) = m + C (C + σ²)⁻¹ (x - m) at every level σ that it is told."""
+
+    def __init__(self, m: Matrix, C: Matrix) -> None:
+        super().__init__(Architecture(len(m), (1,), "linear", conditioned=True))
+        self.m, self.C = torch.from_numpy(m), torch.from_numpy(C)
+
+    def linearise(self, x: Tensor, sigma: Tensor | None = None) -> Linearised:
+        assert sigma is not None
+        S = self.C + sigma[:, :, None] ** 2 * torch.eye(len(self.m))  # (B, d, d)
+        J = torch.linalg.inv(S) @ self.C
+
+        def times(v: Tensor) -> Tensor:
+            return torch.einsum("bij,b...j->b...i", J, v)
+
+        return Linearised(self.m + times(x - self.m), times, times)
+
+    def forward(self, x: Tensor, sigma: Tensor | None = None) -> Tensor:
+        return self.linearise(x, sigma).value
+
+
+@pytest.mark.parametrize("halvings", [0, 1, 3])
+def test_gibbs_over_smaller_levels_keeps_a_gaussian_exactly(gaussian: Any, halvings: int) -> None:
+    """Up to the floor of its root."""
+    ae = Optimal(gaussian.m, gaussian.C)
+    kernel = make_kernels(ae, gaussian.sigma, "matrix", halvings=halvings)["gibbs"]
+    S, N, b = affine(kernel, 1.0)
+    np.testing.assert_allclose(S @ gaussian.m + b, gaussian.m, atol=1e-12)
+    kept = S @ gaussian.C @ S.T + N @ N.T
+    np.testing.assert_allclose(kept, gaussian.C, atol=5 * FLOOR * gaussian.sigma**2)
 
 
 @pytest.mark.parametrize("s", [0.5, 1.0, 2**0.5])

@@ -10,7 +10,19 @@ from torch import Tensor
 
 from trainer.autoencoder import Architecture, AutoEncoder
 from trainer.errors import RecipeError
-from trainer.roots import Exact, Jacobian, Polynomial, Root, has_exact_root, make_root
+from trainer.roots import (
+    EXCESS,
+    FEW,
+    FLOOR,
+    Exact,
+    Jacobian,
+    Matrix,
+    Polynomial,
+    Root,
+    has_exact_root,
+    make_root,
+    symmetric_root,
+)
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -45,6 +57,52 @@ def test_the_exact_root_draws_with_covariance_a(
     torch.testing.assert_close(R @ R.T, A)
 
 
+@pytest.mark.parametrize("d", [1, 2, 8, FEW])
+def test_the_matrix_root_draws_with_covariance_a_and_a_floor(d: int) -> None:
+    """Eigenvalues above 1 too, which A has between two clusters; of a J that is not symmetric."""
+    rng, λ = np.random.default_rng(d), np.geomspace(6, 0.02, d)
+    Q, _ = np.linalg.qr(rng.standard_normal((d, d)))
+    S = rng.standard_normal((d, d))
+    A = (Q * λ) @ Q.T
+    ae = linear(A + S - S.T)
+    R = matrix(Matrix(ae), ae, torch.zeros(1, d)).numpy()
+    np.testing.assert_allclose(R, R.T, atol=1e-8)
+    floor = FLOOR * np.linalg.norm(A) * np.eye(d)
+    np.testing.assert_allclose(R @ R.T, A + floor, atol=1e-6)
+
+
+def test_the_matrix_root_gives_what_lies_below_zero_the_floor_alone() -> None:
+    Q, _ = np.linalg.qr(np.random.default_rng(2).standard_normal((4, 4)))
+    λ = np.array([1.5, 0.2, -0.3, -1.0])
+    R = symmetric_root(torch.from_numpy((Q * λ) @ Q.T)[None])[0].numpy()
+    drawn = np.diag(Q.T @ R @ R @ Q)
+    np.testing.assert_allclose(drawn, λ.clip(0) + FLOOR * np.linalg.norm(λ), atol=1e-6)
+
+
+@pytest.mark.parametrize("d", [2, 8, FEW])
+def test_the_matrix_root_stays_near_a_in_single_precision_whatever_its_eigenvalues(d: int) -> None:
+    """Singular, indefinite, tiny: rounding errors must not grow from round to round."""
+    g = torch.Generator().manual_seed(d)
+    Q, _ = torch.linalg.qr(torch.randn(2000, d, d, generator=g))
+    λ = torch.randn(2000, d, generator=g) * torch.rand(2000, d, generator=g) ** 8
+    λ[:500, 1:] = 0
+    λ[500:1000, 1:] *= 1e-6
+    λ[1000] = 0
+    A = ((Q * λ[:, None]) @ Q.mT).float()
+    R = symmetric_root((A + A.mT) / 2).double()
+    away = R @ R - (Q * λ.clamp_min(0)[:, None]) @ Q.mT
+    size = λ.norm(dim=1).clamp_min(1e-3)
+    assert float((away.abs().amax((1, 2)) / size).max()) < 2 * FLOOR
+
+
+def test_the_matrix_root_is_for_few_columns(make_ae: Maker) -> None:
+    few, many = (make_ae(Architecture(d, (4,), "silu")) for d in (FEW, FEW + 1))
+    assert isinstance(make_root("auto", few), Matrix)
+    assert isinstance(make_root("auto", many), Jacobian)
+    with pytest.raises(RecipeError, match="16 columns or fewer"):
+        make_root("matrix", many)
+
+
 @pytest.mark.parametrize(("degree", "error"), [(3, 0.053), (6, 0.017), (12, 0.005)])
 def test_the_polynomial_roots_square_is_a_within_its_error(degree: int, error: float) -> None:
     """p(λ)² ≈ λ over [0, 1], for a J that is not symmetric either."""
@@ -68,6 +126,17 @@ def test_the_polynomial_root_gives_no_noise_to_the_null_space() -> None:
     assert np.abs(Q[:, 3:].T @ R).max() < 1e-14
 
 
+@pytest.mark.parametrize("λ", [[30.0, 0.5, 0.1], [-4.0, 0.5, 0.1]])
+def test_the_polynomial_root_draws_no_further_than_a_allows(λ: list[float]) -> None:
+    """‖A^{1/2} ε‖² = εᵀ A ε; outside [0, UPPER] the polynomial alone is off by powers of ten."""
+    ae = linear(np.diag(λ))
+    root, ε = Polynomial(ae, 8), torch.randn(200, 3)
+    x = torch.zeros(200, 3)
+    lengths = root(ae.linearise(x), x, ε).square().sum(1)
+    known = (ε * ε * torch.tensor(λ)).sum(1).clamp_min(0)
+    assert bool((lengths <= EXCESS**2 * known + 1e-9).all()) and float(known.max()) > 0
+
+
 def test_the_jacobian_root_is_j(make_ae: Maker, jacobian_of: Callable[..., Tensor]) -> None:
     ae, x = make_ae(Architecture(4, (6, 3), "silu")), torch.randn(1, 4)
     torch.testing.assert_close(matrix(Jacobian(ae), ae, x), jacobian_of(ae, x)[0])
@@ -76,12 +145,13 @@ def test_the_jacobian_root_is_j(make_ae: Maker, jacobian_of: Callable[..., Tenso
 def test_the_gain_multiplies_the_jacobian_root_alone(
     make_ae: Maker, jacobian_of: Callable[..., Tensor]
 ) -> None:
-    deep, tied, x = make_ae(Architecture(4, (6, 3), "silu")), make_ae(TIED), torch.randn(1, 4)
+    wide = make_ae(Architecture(FEW + 1, (6, 3), "silu"))
+    tied, x, y = make_ae(TIED), torch.randn(1, FEW + 1), torch.randn(1, 4)
     for name in ("auto", "jacobian"):
-        root = make_root(name, deep, gain=1.5)
-        torch.testing.assert_close(matrix(root, deep, x), 1.5 * jacobian_of(deep, x)[0])
-    exact = [matrix(make_root("exact", tied, gain=g), tied, x) for g in (1.0, 1.5)]
-    assert torch.equal(*exact)
+        root = make_root(name, wide, gain=1.5)
+        torch.testing.assert_close(matrix(root, wide, x), 1.5 * jacobian_of(wide, x)[0])
+    for name in ("exact", "matrix"):
+        assert torch.equal(*(matrix(make_root(name, tied, gain=g), tied, y) for g in (1.0, 1.5)))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +169,7 @@ def test_the_exact_root_is_refused_where_j_has_no_such_form(
 ) -> None:
     ae = make_ae(architecture)
     assert not has_exact_root(ae.architecture)
-    assert isinstance(make_root("auto", ae), Jacobian)
+    assert isinstance(make_root("auto", ae), Matrix)
     with pytest.raises(RecipeError, match="exact"):
         make_root("exact", ae)
 
@@ -107,7 +177,8 @@ def test_the_exact_root_is_refused_where_j_has_no_such_form(
 def test_a_root_is_chosen_by_its_name(make_ae: Maker) -> None:
     ae = make_ae(TIED)
     for name, kind in {
-        "auto": Exact, "exact": Exact, "polynomial": Polynomial, "jacobian": Jacobian
+        "auto": Exact, "exact": Exact, "matrix": Matrix, "polynomial": Polynomial,
+        "jacobian": Jacobian,
     }.items():  # fmt: skip
         assert isinstance(make_root(name, ae), kind)
     with pytest.raises(RecipeError, match="square"):

@@ -86,6 +86,7 @@ def candidates(manifest: Manifest, kernel: str) -> list[float]:
     tried = [factor * calibrated(manifest, kernel) for factor in FACTORS]
     if kernel == "gibbs" and manifest.noise_levels is not None:
         low, high = (level / manifest.sigma for level in manifest.noise_levels)
+        low *= 2 ** int(manifest.recipe.get("sampling", {}).get("halvings", 0))
         tried = sorted({min(max(scale, low), high) for scale in tried})
     return tried
 

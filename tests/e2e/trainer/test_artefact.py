@@ -90,7 +90,9 @@ class TestEvaluate:
         assert typed("evaluate", "table", "--quick", "--test", "later.csv")[0] == 0
         after = verified(artefact)
         assert after.evaluation["rows"] == 200
-        assert "all 200 rows of later.csv" in (artefact / "card.md").read_text()
+        text = (artefact / "card.md").read_text()
+        assert "all 200 rows of later.csv" in text
+        assert "python -m trainer evaluate table@1 --quick --test later.csv  # these" in text
 
     def test_other_data_of_the_same_width_is_judged_and_said_to_be_other(
         self, artefact, typed, verified, table, tmp_path

@@ -55,6 +55,8 @@ def test_a_model_that_knows_its_noise_level_stays_within_those_it_learnt(exact):
     scales = candidates(levels, "gibbs")
     assert min(scales) == pytest.approx(0.3 / 0.5) and max(scales) == pytest.approx(0.6 / 0.5)
     assert len(set(scales)) == len(scales)
+    halved = replace(levels, noise_levels=(0.1, 0.6), recipe={"sampling": {"halvings": 2}})
+    assert min(candidates(halved, "gibbs")) == pytest.approx(4 * 0.1 / 0.5)
 
 
 def verdicts(**distances):
