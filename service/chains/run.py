@@ -20,7 +20,7 @@ from service.core.errors import LocalMomentsError
 from service.core.normaliser import Normaliser
 from service.core.types import Floats, Reals
 from service.engine.model import Model
-from service.engine.walking import Leg
+from service.engine.walking import Leg, Walking
 from service.engine.worker import Worker
 from service.store.chains import ChainStore, Lease, Record, Snapshot
 
@@ -103,12 +103,19 @@ class Run:
         self.step = record.head.step  # the newest that is committed
         self.delivered = course.from_step  # the newest whose samples were handed out
         self.halted: Reason | None = None
-        self._means, self._lease, self._running = means, lease, running
+        self.lease = lease
+        self._means, self._running = means, running
+        self._begun: Walking | None = None
         self._record = record
         self._base: Snapshot | None = None  # the one to commit with the next state
         self._failure: Exception | None = None  # of the lease
         self._late: asyncio.TimerHandle | None = None
         self._released = self._lost = False
+
+    @property
+    def _walking(self) -> Walking:
+        assert self._begun is not None
+        return self._begun
 
     @property
     def finished(self) -> bool:
@@ -132,11 +139,19 @@ class Run:
         own = {name: value for name, value in own.items() if value != getattr(self.plan, name)}
         return {"chain": self.chain, "from_step": self.delivered, "steps": steps, **own}
 
-    async def __aenter__(self) -> "Run":
+    def begin(self) -> None:
+        """Walk from now on; who begins enters as well, or gives up."""
         start = self._nearest()
         if start is self._record.head and start.step > self._record.base.step:
             self._base = start
-        self._walking = self._means.worker.walk(self.model, self.plan.walk, self._leg(start))
+        self._begun = self._means.worker.walk(self.model, self.plan.walk, self._leg(start))
+
+    def give_up(self) -> None:
+        self._walking.halt()
+
+    async def __aenter__(self) -> "Run":
+        if self._begun is None:
+            self.begin()
         self._holding = asyncio.create_task(self._hold())
         if self._seconds is not None:
             self._late = asyncio.get_running_loop().call_later(self._seconds, self.halt, "late")
@@ -215,7 +230,7 @@ class Run:
         store, tally = self._means.store, self._means.tally
         head = Snapshot(at[0], at[1].tobytes())
         try:
-            await store.commit(self._lease, self.step, head, self._base, release=release)
+            await store.commit(self.lease, self.step, head, self._base, release=release)
         except LocalMomentsError:
             tally.conflicts += 1
             self._lost = True  # nothing more can be committed under this lease
@@ -230,7 +245,7 @@ class Run:
         try:
             await self._commit((self._walking.step, self._walking.state), release=True)
             if not self._released:
-                await self._means.store.release(self._lease)
+                await self._means.store.release(self.lease)
         except LocalMomentsError as error:  # the lease runs out by itself
             log.info("chain %s was left at step %d: %s", self.chain, self.step, error)
 
@@ -240,7 +255,7 @@ class Run:
         while True:
             await asyncio.sleep(store.lease_seconds / 3)
             try:
-                await store.renew(self._lease)
+                await store.renew(self.lease)
             except LocalMomentsError as error:
                 self._failure = self._failure or error
                 self.halt("lost")

@@ -38,6 +38,7 @@ from service.engine.worker import Worker
 from service.store.chains import ChainStore, Lease, Record, Snapshot
 
 ID = re.compile(r"[0-9a-f]{32}")
+NO_LEASE = Lease("", "")  # of a chain that is not yet in the store
 
 
 @dataclass(frozen=True)
@@ -77,13 +78,21 @@ class Chains:
         self._admit(chain.plan, model, course, stretch, 0, caller)
         name = chain_id(caller, key[0]) if key else secrets.token_hex(16)
         state = begun(chain) if is_quick(chain) else await self._worker.call(begun, chain)
-        lease = await self.store.create(name, caller.name, dumps(chain.plan), state.tobytes())
-        if lease is None:
-            return await self._again(name, stretch, caller, key)
-        self.tally.opened += 1
         origin = Snapshot(0, state.tobytes())
         record = Record(name, caller.name, b"", origin, origin, 0, 0, 0)
-        return self._run(model, chain.plan, record, lease, course, stretch)
+        run = self._run(model, chain.plan, record, NO_LEASE, course, stretch)
+        run.begin()  # nothing is handed out before it is committed, so it need not wait
+        try:
+            lease = await self.store.create(name, caller.name, dumps(chain.plan), origin.state)
+        except BaseException:
+            run.give_up()
+            raise
+        if lease is None:
+            run.give_up()
+            return await self._again(name, stretch, caller, key)
+        run.lease = lease
+        self.tally.opened += 1
+        return run
 
     async def go_on(
         self, chain: str, making: Making, stretch: Stretch, caller: Caller

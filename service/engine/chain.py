@@ -86,7 +86,7 @@ def step_inputs(
 
 
 def landed(model: Model, walk: Walk, outputs: Arrays, step: int) -> Position:
-    """The position at step + 1, from the kernel's answer."""
+    """The position at step + 1, from the kernel's answer, which is within bounds."""
     kernel = model.manifest.kernels[walk.kernel]
     following, mean = outputs["next"], outputs["mean"]
     if walk.floor > 0:
@@ -98,7 +98,8 @@ def landed(model: Model, walk: Walk, outputs: Arrays, step: int) -> Position:
         following = first_state(
             model, walk.kernel, following if kernel.space == "input" else mean, walk.clamp
         )
-    _check_bounds(step + 1, following, mean)
+    if walk.floor > 0 or walk.clamp is not None:
+        check_bounds(step + 1, following, mean)
     noisy = following if kernel.space == "input" else mean
     return Position(step + 1, following, mean, noisy)
 
@@ -107,10 +108,11 @@ def advance(model: Model, walk: Walk, state: Floats, step: int) -> Position:
     """The position at step + 1, from the state at `step`."""
     graph = model.manifest.kernels[walk.kernel].graph
     outputs = model.run(graph, **step_inputs(model, walk, state, step))
+    check_bounds(step + 1, *outputs.values())
     return landed(model, walk, outputs, step)
 
 
-def _check_bounds(step: int, *arrays: Floats) -> None:
+def check_bounds(step: int, *arrays: Floats) -> None:
     """NaN and infinity fail here as well."""
     if not all((np.abs(array) <= FARTHEST).all() for array in arrays):
         raise DivergedError(

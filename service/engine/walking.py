@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from service.core.types import Floats
 from service.engine.batcher import Batcher
-from service.engine.chain import Position, Walk, landed, step_inputs, step_noise
+from service.engine.chain import Position, Walk, check_bounds, landed, step_inputs, step_noise
 from service.engine.model import Arrays, Model
 from service.engine.work import After, Work
 
@@ -103,6 +103,13 @@ class Walking(Work):
         """The next step's noise, which depends on nothing but the seed and the step."""
         if (following := self._underway + 1) < self._leg.to_step:
             self._noise = step_noise(self.model, self._walk, self.rows, following)
+
+    def compute(self, inputs: Arrays, first: int) -> Arrays:
+        """Bounds of all chains of a pass at once: one by one they took as long as all else here.
+        Where one is out of them the batcher runs each alone, and only that one fails."""
+        outputs = super().compute(inputs, first)
+        check_bounds(self.step + 1, *outputs.values())
+        return outputs
 
     def take(self, outputs: Arrays) -> After:
         position = landed(self.model, self._walk, outputs, self.step)
