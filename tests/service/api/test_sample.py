@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 from typing import Any
 
 import numpy as np
@@ -333,3 +334,20 @@ def test_time_that_is_over_leaves_the_chain_where_it_came(client: Any, problem: 
     rest = json.loads(tail)["resume"]
     assert json.loads(tail)["done"] is False and rest["from_step"] + rest["steps"] == 400_000
     problem(client.post("/reconstruct", json={"x": [ROW], "timeout_ms": 0}), 422, "timeout_ms")
+
+
+def test_a_chain_that_cannot_be_kept_leaves_no_work_behind(
+    make_client: Any, problem: Any, client: Any
+) -> None:
+    """It walks while the store is asked; the store is not there, or has one of that name."""
+    lost = make_client("redis://127.0.0.1:1/0", store_seconds=0.2)
+    problem(lost.post("/sample", json={"steps": 100_000, "thin": 1, "stream": True}), 503)
+    headers = {"idempotency-key": "kept-already"}
+    for _ in range(2):
+        client.post("/sample", json={"steps": 4, "thin": 1}, headers=headers)
+    for each in (lost, client):
+        batcher = each.app.state.chains.batcher
+        deadline = time.monotonic() + 10
+        while batcher.load and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert batcher.load == 0
