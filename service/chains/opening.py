@@ -17,7 +17,7 @@ from service.engine.model import Model
 from service.engine.repository import Repository
 from service.engine.rows import check_range, check_rows
 
-QUICK_VALUES = 2**14
+QUICK_VALUES = 2**14  # of a first state, which the event loop makes by itself
 SEED_BITS = 53  # so that every JSON reader keeps it exactly
 
 
