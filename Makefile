@@ -6,6 +6,9 @@ RECIPE ?=
 ARGS   ?=
 KSERVE ?= 0.21.0
 
+# A file's tests share what they start, so they stay together; slow files come first as they stand.
+IN_PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
 VENV := .venv
 BIN  := $(VENV)/bin
 PIP  := -m pip -qq --disable-pip-version-check
@@ -26,7 +29,7 @@ serve: $(VENV)/.has-serve ## start the service (HOST, PORT: see its settings)
 	@exec $(BIN)/python -m service $(ARGS)
 
 test: check ## check, then all tests (ARGS="-k gibbs" to choose)
-	@$(BIN)/python -m pytest -q $(ARGS)
+	@$(BIN)/python -m pytest -q $(IN_PARALLEL) $(ARGS)
 
 kserve: $(VENV)/.has-test .venv-kserve/.made ## test with KServe's client, in an environment of its own
 	@$(BIN)/python -m pytest -q tests/e2e/test_kserve.py $(ARGS)

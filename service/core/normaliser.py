@@ -30,6 +30,10 @@ class Normaliser:
         return bool(np.all(self.shift == 0) and np.all(self.scale == 1))
 
     @cached_property
+    def _shifts(self) -> bool:
+        return bool(np.any(self.shift))
+
+    @cached_property
     def dtype(self) -> np.dtype[np.floating]:
         """What holds values in the user's units as exactly as the model knew them."""
         small = np.all(np.abs(self.shift) <= SMALL_SHIFT * self.scale)
@@ -48,7 +52,8 @@ class Normaliser:
         """User's units to the model's."""
         if self.is_identity:
             return np.ascontiguousarray(x, dtype=np.float32)
-        return ((np.asarray(x, dtype=np.float64) - self.shift) / self.scale).astype(np.float32)
+        x = np.asarray(x, dtype=np.float64)
+        return ((x - self.shift if self._shifts else x) / self.scale).astype(np.float32)
 
     @overload
     def to_user(self, z: Doubles) -> Doubles: ...
@@ -62,7 +67,8 @@ class Normaliser:
         if self.is_identity:
             return z
         scale, shift = self._affine
-        return z.astype(self.dtype, copy=False) * scale + shift
+        x: Reals = z.astype(self.dtype, copy=False) * scale
+        return x + shift if self._shifts else x
 
     def within(self, distance: float) -> tuple[float, float]:
         """What every feature may be, and be within a distance in the model's units."""

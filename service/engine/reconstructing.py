@@ -9,7 +9,7 @@ import numpy as np
 from service.core.errors import UnusableAnswerError
 from service.core.types import Named, Reals
 from service.engine.model import Model
-from service.engine.rows import check_range
+from service.engine.rows import check_range, surely_near
 from service.engine.work import After, OneShot
 
 
@@ -22,11 +22,15 @@ class Reconstructing(OneShot):
 
     def compute(self, inputs: Named, first: int) -> Named:
         x, units = inputs["x"], self.model.manifest.normaliser
-        check_range(self.model, x, first=first)
+        with np.errstate(over="ignore"):  # of what is too far, as is said next
+            z = units.to_model(x)
+            near = surely_near(z)
+        if not near:
+            check_range(self.model, x, first=first)
         level = self.model.noise_level(len(x), self._sigma)
-        r = units.to_user(self.model.run(self.graph, x=units.to_model(x), **level)["mean"])
-        moved = r - x  # (n, d)
-        error = np.sqrt(np.einsum("nd,nd->n", moved, moved, dtype=np.float64) / x.shape[1])
+        r = units.to_user(self.model.run(self.graph, x=z, **level)["mean"])
+        moved = np.subtract(r, x, dtype=np.float64)  # (n, d)
+        error = np.sqrt(np.vecdot(moved, moved) / x.shape[1])
         if not np.isfinite(error).all():
             raise UnusableAnswerError(f"{self.model.manifest.reference} gave NaN or infinity.")
         return {"reconstruction": r, "error": error}
