@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import contextlib
 import gc
-import ipaddress
 import logging
 import math
 import signal
@@ -21,6 +20,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
@@ -29,12 +29,15 @@ from service import settings as all_settings
 from service.api import logs
 from service.api.connections import bounded
 from service.api.keys import SCOPES, Scope, new_key, read_keys
+from service.api.siblings import Siblings
 from service.app import create_app
 from service.chains.use_cases import Chains
 from service.core.errors import LocalMomentsError, SettingsError
 from service.engine.repository import Catalogue, Repository
+from service.listening import bind, url_of, warn_if_open
 from service.settings import Settings
 from service.store.embedded import EmbeddedValkey
+from service.workers import Workers, end_with_parent
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +47,14 @@ SWITCH_SECONDS = 0.0001  # the thread that computes waits so long for the GIL, a
 class Server(uvicorn.Server):
     """uvicorn, that says where it serves once it does."""
 
-    def __init__(self, settings: Settings, listener: socket.socket, store_url: str) -> None:
-        app = create_app(settings, store_url)
+    def __init__(
+        self,
+        settings: Settings,
+        listener: socket.socket,
+        store_url: str,
+        siblings: Siblings | None = None,
+    ) -> None:
+        app = create_app(settings, store_url, siblings)
         config = uvicorn.Config(
             app,
             http=bounded(settings.body_seconds, settings.write_seconds, app.refusal, app.express),
@@ -58,6 +67,7 @@ class Server(uvicorn.Server):
         self._models: Repository = app.state.models
         self._chains: Chains = app.state.chains
         self._listener = listener
+        self._siblings = siblings
         self._settings = settings
         self._asked_to_end: float | None = None
 
@@ -65,8 +75,17 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         gc.collect()
         gc.freeze()  # what is there now stays: looking through it again would stop all for 50 ms
-        if self.started:
-            print(announcement(_url(self._listener), self._models.catalogue), flush=True)
+        if self.started and self._siblings is None:
+            self._announce()
+        elif self.started and self._siblings and self._siblings.number == 0:
+            self._announcing = asyncio.create_task(self._announce_all(self._siblings))
+
+    async def _announce_all(self, siblings: Siblings) -> None:
+        await siblings.are_there()
+        self._announce()
+
+    def _announce(self) -> None:
+        print(announcement(url_of(self._listener), self._models.catalogue), flush=True)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """SIGTERM: not ready at once, and an end in good time. Another signal: the end."""
@@ -124,25 +143,6 @@ def _default(served: Catalogue) -> str:
         return f"{served.default}, which is not there"
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket, or one sentence why there is none."""
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(2048)
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise SettingsError(f"{host}:{port} cannot be listened on: {reason}.") from None
-    return listener
-
-
-def _url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
 def parser() -> argparse.ArgumentParser:
     whole = argparse.ArgumentParser(
         prog="python -m service",
@@ -156,6 +156,16 @@ def parser() -> argparse.ArgumentParser:
     return whole
 
 
+def worker_parser() -> argparse.ArgumentParser:
+    """For service.workers alone."""
+    worker = argparse.ArgumentParser(prog="python -m service worker")
+    worker.add_argument("number", type=int)
+    worker.add_argument("count", type=int)
+    worker.add_argument("listener", type=int, help="its file descriptor")
+    worker.add_argument("folder", type=Path, help="of the workers' sockets")
+    return worker
+
+
 def make_key(name: str, scopes: list[Scope]) -> int:
     """The entry on standard output, for `>> keys.toml`; the secret beside it, this once."""
     secret, entry = new_key(name, scopes)
@@ -164,38 +174,46 @@ def make_key(name: str, scopes: list[Scope]) -> int:
     return 0
 
 
-def warn_if_open(listener: socket.socket) -> None:
-    if not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
-        log.warning(
-            "anyone who reaches %s may use it, because LOCALMOMENTS_KEYS_FILE names no API keys",
-            _url(listener),
-        )
-
-
 def main(arguments: list[str] | None = None) -> int:
-    asked = parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
     try:
-        if asked.command == "key":
-            return make_key(asked.name, asked.scopes)
-        settings = all_settings.load()
-        keys = read_keys(settings.keys_file)  # a fault is told before anything starts
-        listener = bind(settings.host, settings.port)
+        if words[:1] == ["worker"]:
+            return work(worker_parser().parse_args(words[1:]))
+        asked = parser().parse_args(words)
+        return make_key(asked.name, asked.scopes) if asked.command == "key" else begin()
     except SettingsError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+
+
+def begin() -> int:
+    settings = all_settings.load()
+    keys = read_keys(settings.keys_file)  # a fault is told before anything starts
+    listeners = bind(settings.host, settings.port, settings.workers)
     for name in all_settings.unknown_names():
         print(f"warning: {name} is set, but there is no such setting.", file=sys.stderr)
     logs.configure(settings.log_level)
-    sys.setswitchinterval(SWITCH_SECONDS)
     if not keys:
-        warn_if_open(listener)
-    try:
-        with kept_chains(settings) as store_url:
-            server = Server(settings, listener, store_url)
-            server.run(sockets=[listener])
-    except SettingsError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        warn_if_open(listeners[0])
+    with kept_chains(settings) as store_url:
+        if settings.workers > 1:
+            return Workers(listeners, store_url).run()
+        return serve(Server(settings, listeners[0], store_url), listeners[0])
+
+
+def work(asked: argparse.Namespace) -> int:
+    """As one of several, started by service.workers, which has checked the settings."""
+    settings, listener = all_settings.load(), socket.socket(fileno=asked.listener)
+    logs.configure(settings.log_level)
+    end_with_parent()
+    siblings = Siblings(asked.folder, asked.number, asked.count)
+    with kept_chains(settings) as store_url:
+        return serve(Server(settings, listener, store_url, siblings), listener)
+
+
+def serve(server: Server, listener: socket.socket) -> int:
+    sys.setswitchinterval(SWITCH_SECONDS)
+    server.run(sockets=[listener])
     return 0 if server.started else 1
 
 

@@ -32,6 +32,7 @@ from service.api.hurry import hurried
 from service.api.keys import read_keys
 from service.api.metrics import Metrics
 from service.api.openapi import documented
+from service.api.siblings import Siblings
 from service.api.v2 import about, infer
 from service.chains.limits import ChainLimits
 from service.chains.use_cases import Chains
@@ -80,8 +81,9 @@ class Application(FastAPI):
         return stack.app if isinstance(stack, ServerErrorMiddleware) else stack
 
 
-def create_app(settings: Settings, store_url: str) -> Application:
-    """The application, over a store that is somebody else's to start and to end."""
+def create_app(settings: Settings, store_url: str, siblings: Siblings | None = None) -> Application:
+    """The application, over a store that is somebody else's to start and to end; one of several
+    with the same address where it has siblings."""
     repository = Repository(
         settings.models,
         default=settings.default_model,
@@ -102,7 +104,8 @@ def create_app(settings: Settings, store_url: str) -> Application:
         await asyncio.to_thread(repository.refresh)
         await asyncio.to_thread(repository.prepare)
         looking = asyncio.create_task(_keep_looking(repository, settings.reload_seconds))
-        yield
+        async with siblings.telling(figures.own) if siblings else contextlib.nullcontext():
+            yield
         looking.cancel()
         await store.close()
         worker.close()
@@ -120,7 +123,7 @@ def create_app(settings: Settings, store_url: str) -> Application:
     app.state.chains = Chains(repository, worker, store, _chain_limits(settings))
     app.state.graphs = Graphs(worker, settings.max_rows, settings.max_answer_values)
     app.state.max_body_bytes = settings.max_body_bytes
-    app.state.metrics = Metrics(repository, app.state.chains)
+    app.state.metrics = figures = Metrics(repository, app.state.chains, siblings)
     keys = read_keys(settings.keys_file)
     app.state.keyring = Keyring(keys) if keys else None
     for router in ROUTERS:

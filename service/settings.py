@@ -60,8 +60,21 @@ class Settings(BaseSettings):
         float,
         Field(ge=0, le=86_400, description="time between looks for new models; 0: only at start"),
     ] = 5.0
+    workers: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=256,
+            description="processes that serve; more than one for many small requests at a time",
+        ),
+    ] = 1
     threads: Annotated[
-        int, Field(ge=0, le=1024, description="threads that compute; 0: as many as CPUs allowed")
+        int,
+        Field(
+            ge=0,
+            le=1024,
+            description="threads that compute, in each process; 0: its share of the CPUs allowed",
+        ),
     ] = 0
     provider: Annotated[
         Literal["auto", "cpu", "cuda"],
@@ -168,7 +181,7 @@ class Settings(BaseSettings):
 
     @property
     def compute_threads(self) -> int:
-        return self.threads or available_cpus()
+        return self.threads or max(1, available_cpus() // self.workers)
 
 
 def load() -> Settings:

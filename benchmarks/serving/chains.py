@@ -2,7 +2,8 @@
 
 The bare loop draws one block of noise a step and keeps nothing, so it is the faster of two honest
 baselines: 64 chains have 64 seeds. With one thread for onnxruntime on both sides HTTP has the other
-CPUs; with one a CPU, as the service has by default, the bare loop has them all to itself.
+CPUs; with one a CPU, as the service has by default, the bare loop has them all to itself. Where it
+says so, the service has shared its threads among as many workers.
 """
 
 from collections.abc import Iterator
@@ -21,12 +22,14 @@ THINS = (10, 1)
 
 def figures(setup: Setup, rounds: int, seconds: float) -> Iterator[Figure]:
     for threads in sorted({1, setup.threads}):
-        here = replace(setup, threads=threads)
         bare = OnnxLoop(setup.artefact, threads, CHAINS)
-        with here.service() as server:
-            for thin in THINS:
-                words = f"thin {thin}, {threads} thread{'s' * (threads > 1)}"
-                yield from _against(server, bare, thin, words, rounds, seconds)
+        for workers in sorted({1, threads}):
+            shared = f", {workers} workers" if workers > 1 else ""
+            here = replace(setup, threads=threads // workers)
+            with here.service(workers=str(workers)) as server:
+                for thin in THINS:
+                    words = f"thin {thin}, {threads} thread{'s' * (threads > 1)}{shared}"
+                    yield from _against(server, bare, thin, words, rounds, seconds)
         torch = TorchLoop(setup.artefact, threads, CHAINS)
         rates = tuple(steps_per_second(torch, seconds) for _ in range(rounds))
         yield Figure(f"bare PyTorch loop, batch {CHAINS}, {threads} threads", "steps/s", rates)

@@ -7,10 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 
-from serving.roster import LIMIT, OURS
+from serving.roster import LIMIT, OURS, OURS_IN_TWO
 
 INK, PAPER = "#24292f", "#ffffff"  # opaque, so that a dark page does not swallow the words
-COLOURS = {OURS: "#3a7d5c", LIMIT: "#c9a227"}
+COLOURS = {OURS: "#3a7d5c", OURS_IN_TWO: "#3a7d5c", LIMIT: "#c9a227"}
 PEER, MET, MISSED = "#8a94a6", "#3a7d5c", "#b9483a"
 WORDS = {None: "", True: "met", False: "missed"}
 

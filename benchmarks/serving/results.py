@@ -7,15 +7,16 @@ and an older file's other entries are kept.
 import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from interleave import Figure, ratios
 
-from serving.roster import LIMIT, OURS, Contestant
+from serving.roster import LIMIT, OURS, OURS_IN_TWO, Contestant
 
 Body = dict[str, Any]
+OWN = {OURS: "", OURS_IN_TWO: ", 2 workers"}
 RATIOS: tuple[tuple[str, str, str, float | None, float | None], ...] = (
     ("one row, requests/s", "one", "requests_per_s", 4.0, None),
     ("one row, p99", "one", "p99_ms", None, 1.0),
@@ -52,22 +53,28 @@ def _spread(values: list[float]) -> Body:
 def _ratios(found: dict[str, Any]) -> list[Figure]:
     """Ours against the best peer of the same round, and against the bare loop of the same round."""
     there = {name: rounds for name, rounds in found.items() if not isinstance(rounds, str)}
-    peers = [name for name in there if name not in (OURS, LIMIT)]
+    peers = [name for name in there if name not in (*OWN, LIMIT)]
     figures: list[Figure] = []
-    for words, case, metric, at_least, at_most in RATIOS if OURS in there else ():
-        ours = [each[case][metric] for each in there[OURS]]
-        if peers:
-            against = ratios(ours, _best(there, peers, case, metric))
-            figures.append(Figure(f"{words} / best peer", "×", against, at_least, at_most))
-        if LIMIT in there and metric != "p99_ms":
-            limit = [each[case][metric] for each in there[LIMIT]]
-            target = 0.8 if case == "one" else None
-            figures.append(Figure(f"{words} / bare ASGI loop", "×", ratios(ours, limit), target))
+    for own, suffix in OWN.items():
+        if own in there:
+            figures += _against(there, own, suffix, peers)
     return figures
 
 
+def _against(there: dict[str, Any], own: str, suffix: str, peers: list[str]) -> Iterator[Figure]:
+    for words, case, metric, at_least, at_most in RATIOS:
+        name, ours = f"{words}{suffix}", [each[case][metric] for each in there[own]]
+        if peers:
+            against = ratios(ours, _best(there, peers, case, metric))
+            yield Figure(f"{name} / best peer", "×", against, at_least, at_most)
+        if LIMIT in there and metric != "p99_ms":
+            limit = [each[case][metric] for each in there[LIMIT]]
+            target = 0.8 if case == "one" else None
+            yield Figure(f"{name} / bare ASGI loop", "×", ratios(ours, limit), target)
+
+
 def _best(there: dict[str, Any], peers: list[str], case: str, metric: str) -> list[float]:
-    rounds = range(len(there[OURS]))
+    rounds = range(len(there[peers[0]]))
     choose = BETTER[metric]
     return [choose(there[peer][i][case][metric] for peer in peers) for i in rounds]
 

@@ -4,7 +4,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from serving.servers import PEERS, Running, free_port, our_service, started
 from serving.venvs import Venv, venv_of
 
 LIMIT = "asgi"  # not a peer: what a hand-tuned loop can do
-OURS = "localmoments"
+OURS, OURS_IN_TWO = "localmoments", "localmoments-2"
 
 
 @dataclass(frozen=True)
@@ -55,16 +55,21 @@ class Contestant:
     one_path: str = "/reconstruct"
     block_path: str = "/reconstruct"
     command: Callable[[Venv, int], list[str]] | None = None  # None: our own service
+    processes: int = 1  # that share the threads
 
     def start(self, setup: Setup) -> AbstractContextManager[Running]:
-        return setup.service() if self.command is None else self._start_peer(setup)
+        setup = replace(setup, threads=max(1, setup.threads // self.processes))
+        if self.command is None:
+            return setup.service(workers=str(self.processes))
+        return self._start_peer(setup)
 
     @contextlib.contextmanager
     def _start_peer(self, setup: Setup) -> Iterator[Running]:
         assert self.command is not None
-        venv, port = venv_of(self.name, setup.venvs), free_port()
+        package = self.name.partition("-")[0]  # plain-2 is of plain's
+        venv, port = venv_of(package, setup.venvs), free_port()
         environment = setup.environment(port)
-        if self.name == "mlserver":
+        if package == "mlserver":
             environment |= _mlserver(setup, port)
         with started(self.name, self.command(venv, port), environment, port) as running:
             yield running
@@ -87,7 +92,8 @@ def _bentoml(venv: Venv, port: int) -> list[str]:
 
 
 def _mlserver(setup: Setup, port: int) -> dict[str, str]:
-    """MLServer's settings, by environment as its documentation has them; one process."""
+    """MLServer's settings, by environment as its documentation has them; one process, because its
+    parallel workers do not start with the uvloop that it installs."""
     return {
         "MLSERVER_HTTP_PORT": str(port), "MLSERVER_GRPC_PORT": str(free_port()),
         "MLSERVER_METRICS_PORT": str(free_port()), "MLSERVER_HOST": "127.0.0.1",
@@ -102,11 +108,14 @@ def _mlserver(setup: Setup, port: int) -> dict[str, str]:
 V2 = "/v2/models/deep/infer"
 ROSTER = (
     Contestant(OURS, "this service", calls.rows, calls.npy),
+    Contestant(OURS_IN_TWO, "this service, 2 workers", calls.rows, calls.npy, processes=2),
     Contestant("asgi", "bare ASGI loop", calls.rows, calls.npy,
                command=_uvicorn("asgi:app", "--loop", "uvloop", "--http", "httptools",
                                 "--lifespan", "off")),
     Contestant("plain", "FastAPI + pydantic", calls.rows, calls.npy, block_path="/npy",
                command=_uvicorn("plain:app")),
+    Contestant("plain-2", "FastAPI + pydantic, 2 workers", calls.rows, calls.npy,
+               block_path="/npy", command=_uvicorn("plain:app", "--workers", "2"), processes=2),
     Contestant("litserve", "LitServe", calls.rows, calls.lit_block, "/predict", "/predict",
                _script("lit.py")),
     Contestant("bentoml", "BentoML", calls.bento_rows, calls.raw, block_path="/block",

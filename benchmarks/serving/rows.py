@@ -35,7 +35,7 @@ def rounds(
             try:
                 done.append(measured(setup, each, seconds))
                 print(f"round {i + 1}: {each.label}: {_words(done[-1])}", flush=True)
-            except PeerError as error:
+            except (PeerError, OSError) as error:
                 found[each.name] = str(error)
                 print(f"{each.label} takes no part: {error}", flush=True)
     return found

@@ -1,7 +1,7 @@
 """Starts and stops a server as a process group of its own, and waits until it answers rightly.
 
-Every server has one process for its model, the same number of threads for onnxruntime and the same
-largest batch. What it leaves behind when it is asked to end is ended by process id.
+Every server has the same number of threads for onnxruntime, in one process for its model or shared
+by two, and the same largest batch. What it leaves behind when asked to end is ended by process id.
 """
 
 import contextlib

@@ -16,7 +16,7 @@ from service.core.errors import OverloadError
 SMOOTH = 0.02  # weight of the newest answer in the measured pace
 LOOK_SECONDS = 0.05  # how long nobody is quick before it counts
 SHRINK, GROW = 0.7, 1.05
-FEWEST = 16  # that are let in, however long they take
+FEWEST = 8  # that are let in, however long they take
 
 
 class Gate:

@@ -1,6 +1,6 @@
-"""GET /metrics: what Prometheus reads. One process a replica, so no multiprocess files."""
+"""GET /metrics: what Prometheus reads; of all workers together where there are several."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 
 from fastapi import APIRouter, Request
@@ -8,10 +8,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from service.api.auth import Operator
+from service.api.siblings import Siblings
 from service.chains.use_cases import Chains
 from service.engine.repository import Repository
 
@@ -50,10 +52,46 @@ class _Tallies(Collector):
         yield GaugeMetricFamily("localmoments_chains_running", "Chains walked now.", value=running)
 
 
+# What is no sum over workers.
+JOINED = {
+    "localmoments_models": max,
+    "localmoments_models_refused": max,
+    "process_max_fds": max,
+    "process_start_time_seconds": min,
+}
+
+
+class _Together(Collector):
+    """Figures of several registries as those of one."""
+
+    def __init__(self, texts: Iterable[bytes]) -> None:
+        self._texts = texts
+
+    def collect(self) -> Iterator[Metric]:
+        families: dict[str, Metric] = {}
+        values: dict[str, dict[tuple[str, frozenset[tuple[str, str]]], list[float]]] = {}
+        for text in self._texts:
+            for family in text_string_to_metric_families(text.decode()):
+                families.setdefault(family.name, family)
+                found = values.setdefault(family.name, {})
+                for sample in family.samples:
+                    labels = frozenset(sample.labels.items())
+                    found.setdefault((sample.name, labels), []).append(sample.value)
+        for name, family in families.items():
+            join = min if name.endswith("_created") else JOINED.get(name, sum)
+            family.samples = []
+            for (sample_name, labels), each in values[name].items():
+                family.add_sample(sample_name, dict(labels), join(each))
+            yield family
+
+
 class Metrics:
     """One registry an application; a route counts by its template, so that labels stay few."""
 
-    def __init__(self, models: Repository, chains: Chains) -> None:
+    def __init__(
+        self, models: Repository, chains: Chains, siblings: Siblings | None = None
+    ) -> None:
+        self._siblings = siblings
         self.registry = CollectorRegistry()
         self.registry.register(_Tallies(chains))
         ProcessCollector(registry=self.registry)
@@ -83,6 +121,18 @@ class Metrics:
         )
         refused.set_function(lambda: len(models.catalogue.refused))
 
+    def own(self) -> bytes:
+        """Of this process."""
+        return generate_latest(self.registry)
+
+    async def all(self) -> bytes:
+        """Of the whole service."""
+        if self._siblings is None:
+            return self.own()
+        together = CollectorRegistry()
+        together.register(_Together([self.own(), *await self._siblings.told()]))
+        return generate_latest(together)
+
     def request(self, method: str, route: str, status: int, seconds: float | None) -> None:
         """`seconds` is None for what was refused from its head, which tells nothing of a route."""
         method = method if method in METHODS else "other"
@@ -98,5 +148,5 @@ class Metrics:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 async def metrics(request: Request, caller: Operator) -> Response:
-    registry: CollectorRegistry = request.app.state.metrics.registry
-    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+    figures: Metrics = request.app.state.metrics
+    return Response(await figures.all(), media_type=CONTENT_TYPE_LATEST)

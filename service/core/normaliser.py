@@ -52,8 +52,10 @@ class Normaliser:
         """User's units to the model's."""
         if self.is_identity:
             return np.ascontiguousarray(x, dtype=np.float32)
-        x = np.asarray(x, dtype=np.float64)
-        return ((x - self.shift if self._shifts else x) / self.scale).astype(np.float32)
+        moved: Doubles = np.asarray(x, dtype=np.float64)
+        if self._shifts:
+            moved = moved - self.shift
+        return (moved / self.scale).astype(np.float32)
 
     @overload
     def to_user(self, z: Doubles) -> Doubles: ...
