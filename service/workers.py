@@ -52,6 +52,8 @@ class Workers:
             while self._running:
                 time.sleep(POLL_SECONDS)
                 codes += [code for code in self._ended() if code]
+                if self._asked_to_end:
+                    self._let_go()
         return next(iter(codes), 0)
 
     def _start(self, number: int) -> None:
@@ -83,6 +85,11 @@ class Workers:
             elif time.monotonic() - self._begun[number] >= LEAST_SECONDS:
                 log.error("a worker has ended and is replaced", extra={"fields": {"code": code}})
                 self._start(number)
+
+    def _let_go(self) -> None:
+        """Or who connects would wait for a worker that will never be."""
+        for listener in self._listeners:
+            listener.close()
 
     def _has_served(self, number: int) -> bool:
         """By the socket on which it tells its figures."""

@@ -103,6 +103,19 @@ def test_all_end_with_the_one_that_was_started(
     wait_for(lambda: not [one for one in every if one.is_running() and one.status() != "zombie"])
 
 
+def test_while_they_drain_nobody_waits_in_vain(start: Callable[..., Any], models: Path) -> None:
+    """A connection is answered as long as there is one who answers, and refused from then on."""
+    service = start(models, workers=2, drain_seconds=1)
+    service.process.terminate()
+    while service.process.poll() is None:
+        try:
+            assert asked(service, "GET", "/readyz").status_code in (200, 503)
+        except httpx.TimeoutException:
+            raise
+        except httpx.TransportError:  # refused, or met at the very end
+            continue
+
+
 def test_one_that_cannot_start_ends_all(start: Callable[..., Any], models: Path) -> None:
     """Neither half a service nor an endless row of attempts."""
     service = start(models, workers=2, provider="cuda")

@@ -87,24 +87,32 @@ def test_without_noise_it_is_equation_1(make_ae: Maker) -> None:
     assert NOISY(ae, x, seeded(3)).item() > 1.01 * plain.item()
 
 
+@pytest.mark.parametrize(("floor", "again"), [(0.0, 0.0), (0.6, 0.0), (0.0, 0.5), (0.6, 0.5)])
 @pytest.mark.parametrize("rho", [(0.7, 0.7), (0.3, 1.5)])
 @pytest.mark.parametrize("walkback", [1, 3])
 def test_it_is_its_formula_and_the_noise_a_constant_to_the_gradient(
-    walkback: int, rho: tuple[float, float], make_ae: Maker, jacobian_of: Jacobian
-) -> None:
+    walkback: int, rho: tuple[float, float], floor: float, again: float,
+    make_ae: Maker, jacobian_of: Jacobian,
+) -> None:  # fmt: skip
     """Averaged along the hidden chain, at the first step's scale, each row at its own ρ."""
     ae, x, g = make_ae(DEEP), data(5), seeded(3)
-    levels, start, losses, s = noise_levels(5, rho, g), x, [], None
+    levels, start, losses, s, spread = noise_levels(5, rho, g), x, [], None, None
     contraction = jacobian_of(ae.encode, x, create_graph=True).square().sum((1, 2)).mean()
     for _ in range(walkback):
         f, J = ae.encode(start), jacobian_of(ae.encode, start)
         n = (J @ J.transpose(1, 2) @ torch.randn(5, 3, generator=g)[..., None])[..., 0].detach()
-        s = s or rms(f - f.mean(0)) / rms(n)
-        r = ae.decode(f + levels * s * n)
-        losses.append(0.5 * (x - r).square().sum(1).mean())
+        spread = spread or rms(f - f.mean(0))
+        s = s or spread / rms(n)
+        white = torch.zeros(5, 3)
+        if floor:
+            white = floor * torch.rand(5, 1, generator=g) * torch.randn(5, 3, generator=g)
+        r = ae.decode(f + levels * s * n + spread * white)
         start = r.detach()
+        emitted, encoded = ((x - y).square().sum(1).mean() / 2 for y in (r, ae(start)))
+        losses.append((emitted + again * encoded) / (1 + again))
     expected = torch.stack(losses).mean() + 0.1 * contraction
-    got = replace(NOISY, walkback=walkback, hidden_noise=rho)(ae, x, seeded(3))
+    criterion = replace(NOISY, walkback=walkback, hidden_noise=rho)
+    got = replace(criterion, hidden_floor=floor, hidden_return=again)(ae, x, seeded(3))
     torch.testing.assert_close(got, expected)
     weights = dict(ae.named_parameters())
     ours = torch.autograd.grad(got, list(weights.values()))
@@ -129,12 +137,13 @@ def test_a_recipe_with_hidden_noise_is_trained_and_gets_its_scale(tmp_path: Path
         "data": {"source": "digits", "rows": 300},
         "model": {"hidden": [20, 10]},
         "criterion": {"kind": "cae", "loss": "cross-entropy", "alpha": 1e-3}
-        | {"hidden_noise": [0.4, 0.9], "walkback": 2},
+        | {"hidden_noise": [0.4, 0.9], "walkback": 2, "hidden_floor": 0.3, "hidden_return": 0.6},
         "training": {"epochs": 8, "batch": 32, "learning_rate": 1e-2, "average": 0.5},
     }
     recipe = make_recipe(body)
     prepared = prepare(recipe)
     assert prepared.criterion.hidden_noise == (0.4, 0.9)
+    assert (prepared.criterion.hidden_floor, prepared.criterion.hidden_return) == (0.3, 0.6)
     run = new_run(tmp_path, recipe)
     ae = fit(recipe, prepared, run)
     rows = (run.folder / "losses.csv").read_text().split()[1:]
