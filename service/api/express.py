@@ -13,7 +13,7 @@ from time import perf_counter
 from service.api import reconstruct
 from service.api.connections import Parcel
 from service.api.dependencies import LARGE, of_json
-from service.api.edge import Edge, Hurry
+from service.api.edge import GONE, Edge, Hurry
 from service.api.encodings import JSON, write_json
 from service.api.exchange import request_id
 from service.core.errors import LocalMomentsError
@@ -66,28 +66,31 @@ class Express:
     def _done(
         self, parcel: Parcel, work: Reconstructing, began: float, found: asyncio.Future[Named]
     ) -> None:
-        now = perf_counter()
+        now, scope = perf_counter(), parcel.scope
         self._edge.gate.leave(began, now)
+        name = request_id(scope["headers"])
         if found.cancelled():  # the caller has left
-            return
-        if found.exception() is not None or not self._answered(parcel, work, found.result()):
+            status = GONE
+        elif found.exception() is None and _answered(parcel, work, found.result(), name):
+            status = 200
+        else:
             parcel.otherwise()
             return
-        self._edge.note(parcel.scope, 200, now - began)
-
-    def _answered(self, parcel: Parcel, work: Reconstructing, found: Named) -> bool:
-        scope, model = parcel.scope, work.model.manifest.reference
-        try:
-            body = write_json({"model": model, **found})
-        except LocalMomentsError:
-            return False
-        name = request_id(scope["headers"])
         scope["route"], scope["state"]["request_id"] = QUICK, name
-        headers = [
-            (b"vary", b"accept"),
-            (b"x-model", model.encode()),
-            (b"content-length", b"%d" % len(body)),
-            (b"content-type", JSON.encode()),
-            (b"x-request-id", name.encode()),
-        ]
-        return parcel.answer(200, headers, body)
+        self._edge.note(scope, status, now - began)
+
+
+def _answered(parcel: Parcel, work: Reconstructing, found: Named, name: str) -> bool:
+    model = work.model.manifest.reference
+    try:
+        body = write_json({"model": model, **found})
+    except LocalMomentsError:
+        return False
+    headers = [
+        (b"vary", b"accept"),
+        (b"x-model", model.encode()),
+        (b"content-length", b"%d" % len(body)),
+        (b"content-type", JSON.encode()),
+        (b"x-request-id", name.encode()),
+    ]
+    return parcel.answer(200, headers, body)

@@ -229,6 +229,22 @@ def test_work_may_take_longer_than_any_of_these_times(service: Any) -> None:
         took, steps = time.monotonic() - began, steps * 2
 
 
+def test_who_leaves_without_an_answer_is_counted_too(
+    service: Any, wait_for: Callable[..., None]
+) -> None:
+    def counted() -> dict[str, int]:
+        text = service.http.get("/metrics").text
+        found = re.findall(r'requests_total\{.*"/reconstruct",status="(\d+)"\} ([\d.]+)', text)
+        return {status: int(float(count)) for status, count in found}
+
+    before = counted()
+    for _ in range(50):
+        with socket.create_connection(service.address) as connection:
+            connection.sendall(WHOLE)
+    wait_for(lambda: sum(counted().values()) == sum(before.values()) + 50)
+    assert counted().get("499", 0) > before.get("499", 0)
+
+
 @pytest.mark.parametrize("head", [b"NOT HTTP\r\n\r\n", b"GET / HTTP/9\r\n\r\n", b"\0\1\2\r\n\r\n"])
 def test_what_is_not_http_is_a_problem_too(raw: socket.socket, service: Any, head: bytes) -> None:
     raw.sendall(head)
