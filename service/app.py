@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.api import (
     chains,
+    docs,
     health,
     metrics,
     models,
@@ -57,6 +58,7 @@ ROUTERS = (  # those in a hurry first: they are looked through in this order
     health.router,
     metrics.router,
     web.router,
+    docs.router,
 )
 DESCRIPTION = """Samples, reconstructions and local moments (mean, covariance, tangents, score) of
 your data from regularised auto-encoders. Numbers are in the units of the data. Chains of samples
@@ -115,6 +117,7 @@ def create_app(settings: Settings, store_url: str, siblings: Siblings | None = N
         version=version("localmoments"),
         description=DESCRIPTION,
         lifespan=lifespan,
+        docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
     )

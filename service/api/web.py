@@ -25,11 +25,10 @@ TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+OWN = "default-src 'self'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
+POLICY = f"{OWN}; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 HEADERS = {
     "cache-control": "no-cache",
-    "content-security-policy": "default-src 'self'; object-src 'none'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
-    "trusted-types 'none'",
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
@@ -45,32 +44,32 @@ class File:
 
 @router.api_route("/", methods=READ)
 async def page(request: Request) -> Response:
-    return _answer(request, files()[PAGE])
+    return answer(request, files()[PAGE])
 
 
 @router.api_route("/web/{name}", methods=READ)
 async def part(request: Request, name: str) -> Response:
     if name == PAGE or name not in files():
         raise HTTPException(404)
-    return _answer(request, files()[name])
+    return answer(request, files()[name])
 
 
 @functools.cache
 def files() -> Mapping[str, File]:
     """All of them: they are few and small, and do not change while the service runs."""
     return {
-        path.name: _file(path.read_bytes(), TYPES[path.suffix])
+        path.name: file_of(path.read_bytes(), TYPES[path.suffix])
         for path in FOLDER.iterdir()
         if path.suffix in TYPES
     }
 
 
-def _file(content: bytes, kind: str) -> File:
+def file_of(content: bytes, kind: str) -> File:
     return File(content, kind, f'"{sha256(content).hexdigest()[:32]}"')
 
 
-def _answer(request: Request, file: File) -> Response:
-    headers = {**HEADERS, "etag": file.tag}
+def answer(request: Request, file: File, policy: str = POLICY) -> Response:
+    headers = {**HEADERS, "content-security-policy": policy, "etag": file.tag}
     if file.tag in _known(request):
         return Response(status_code=304, headers=headers)
     return Response(file.content, headers=headers, media_type=file.kind)

@@ -66,5 +66,7 @@ def test_images_are_described_by_their_shape(manifest):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_has_words(kind, manifest):
-    assert KINDS[kind] in card(replace(manifest, kind=kind), [])
+def test_every_kind_has_words_and_its_article(kind, manifest):
+    article = "An " if KINDS[kind].split()[1][0] in "aeiou" else "A "
+    assert KINDS[kind].startswith(article)
+    assert f"\n\n{KINDS[kind]} of " in card(replace(manifest, kind=kind), [])

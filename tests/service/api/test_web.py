@@ -8,7 +8,7 @@ import pytest
 
 from service.api import web
 
-SOURCES = {path.name: path.read_text(encoding="utf-8") for path in web.FOLDER.iterdir()}
+SOURCES = {path.name: path.read_text(encoding="utf-8") for path in web.FOLDER.glob("*.*")}
 MODULES = sorted(name for name in SOURCES if name.endswith(".js"))
 IMPORT = re.compile(r'^(?:import|export)\b[^;]*?\bfrom "([^"]+)";|^import "([^"]+)";', re.M)
 
