@@ -7,9 +7,9 @@ from service.core.manifest import Manifest
 from trainer.figures import OPTIONS, figures_text, pairs
 
 KINDS = {
-    "cae": "contractive auto-encoder (eq. 1 of the paper)",
-    "dae": "denoising auto-encoder (eq. 2 of the paper)",
-    "rcae": "auto-encoder with a contractive reconstruction (eq. L_global of the paper)",
+    "cae": "A contractive auto-encoder (eq. 1 of the paper)",
+    "dae": "A denoising auto-encoder (eq. 2 of the paper)",
+    "rcae": "An auto-encoder with a contractive reconstruction (eq. L_global of the paper)",
 }
 CAPTIONS = {
     "samples": "Samples, step by step",
@@ -29,7 +29,7 @@ def card(manifest: Manifest, pictures: Sequence[str]) -> str:
     """The card's text; figures are those that the manifest holds."""
     parts = [
         f"# {manifest.reference}",
-        f"A {KINDS[manifest.kind]} of {_rows(manifest)}.",
+        f"{KINDS[manifest.kind]} of {_rows(manifest)}.",
         pairs(_facts(manifest)),
         "## Figures",
         figures_text(manifest),
