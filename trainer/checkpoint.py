@@ -68,7 +68,7 @@ def load(path: Path) -> tuple[State, dict[str, Weights]]:
                 groups.setdefault(group, {})[name] = file.get_tensor(key)
         losses = tuple(Loss(**loss) for loss in body.pop("losses"))
         return State(**body, losses=losses), groups
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (OSError, SafetensorError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise RunFolderError(f"{path} is not a usable checkpoint: {error}.") from None
 
 

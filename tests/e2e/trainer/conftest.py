@@ -2,9 +2,11 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -130,7 +132,9 @@ def fitted(shell: Shell, tiny: list[str], tmp_path_factory: pytest.TempPathFacto
 
 def read_checkpoint(run: Path):
     """(state, {group/name: bytes}) of a run's folder."""
-    state, groups = checkpoint.load(run / "checkpoint.safetensors")
+    with tempfile.TemporaryDirectory() as folder:  # the run may replace its own meanwhile
+        copy = shutil.copy(run / "checkpoint.safetensors", folder)
+        state, groups = checkpoint.load(Path(copy))
     return state, {f"{g}/{k}": v.numpy().tobytes() for g, w in groups.items() for k, v in w.items()}
 
 
