@@ -87,7 +87,7 @@ def test_the_examples_of_the_description_run_as_written(http: httpx.Client) -> N
 
 def test_nothing_that_only_training_needs_is_loaded(service: Any, http: httpx.Client) -> None:
     assert http.post("/moments", json={"x": [[0.0] * 4]}).status_code == 200
-    program = "import sys, service.__main__; print(*sorted(sys.modules))"
+    program = "import sys, service.__main__, service.server; print(*sorted(sys.modules))"
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )

@@ -60,6 +60,8 @@ def test_the_served_level_is_asked_for_or_the_ranges_middle_or_the_root_of_alpha
     assert make_recipe(with_value("criterion", "sigma", 0.7)).sigma == pytest.approx(0.7)
     contractive = LEAST | {"criterion": {"kind": "rcae", "alpha": 0.04}}
     assert make_recipe(contractive).sigma == pytest.approx(0.2)
+    noisy = {"criterion": contractive["criterion"] | {"input_noise": 0.3}}
+    assert make_recipe(contractive | noisy).sigma == pytest.approx(0.13**0.5)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +153,8 @@ IMPOSSIBLE = [
     ({"criterion": {"kind": "cae", "hidden_noise": 0.5, "hidden_floor": -0.1}}, "hidden_floor"),
     ({"criterion": {"kind": "cae", "hidden_noise": 0.5, "hidden_return": -1.0}}, "hidden_return"),
     ({"criterion": {"kind": "cae", "hidden_floor": 0.1}}, "needs criterion.hidden_noise"),
+    ({"criterion": {"kind": "rcae", "input_noise": -0.1}}, "input_noise"),
+    ({"criterion": {"input_noise": 0.1}}, "is for the rcae"),
     ({"criterion": {"kind": "cae", "hidden_return": 0.1}}, "needs criterion.hidden_noise"),
     ({"criterion": {"stacked": True}}, "stacked"),
     ({"criterion": {"kind": "cae", "stacked": True}, "model": {"blocks": 1}}, "blocks"),
