@@ -55,13 +55,22 @@ def _facts(m: Manifest) -> dict[str, Any]:
         "loss": m.loss,
         "noise level σ": f"{m.sigma:.4g}"
         + (f" (of {levels[0]:g} to {levels[1]:g})" if levels else ""),
-        "α": f"{m.alpha:.4g}",
+        "α": f"{m.alpha:.4g}" + _parts_of_alpha(m),
         "covariances are": "in the data's units" if m.covariance_scale == "absolute" else
         "right up to one scale",
         "default kernel": f"{m.default_kernel}, scale {m.kernels[m.default_kernel].scale:.4g}",
         "rows held out": f"{m.data.get('held_out_rows', 0):,}",
         "data fingerprint": f"`{m.data.get('fingerprint', '')[:23]}`",
     }  # fmt: skip
+
+
+def _parts_of_alpha(m: Manifest) -> str:
+    """Input noise is a contraction too, so α is the sum of both, and not the recipe's."""
+    criterion = m.recipe.get("criterion", {})
+    noise = criterion.get("input_noise", 0.0)
+    if noise == 0:
+        return ""
+    return f" ({criterion['alpha']:.4g} + {noise:g}², trained at input noise {noise:g})"
 
 
 def _picture(name: str) -> str:

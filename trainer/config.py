@@ -17,7 +17,6 @@ from trainer.typed import build
 Kind = Literal["cae", "dae", "rcae"]
 Loss = Literal["squared", "cross-entropy"]
 Corruption = Literal["gaussian", "salt-and-pepper", "masking"]
-
 KernelName = Literal["hidden", "input", "moment", "gibbs", "walkjump"]
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -49,6 +48,9 @@ class CriterionOptions:
     walkback: int = 1
     probes: int = 1
     hidden_noise: float | tuple[float, float] = 0.0  # the kernel's own noise in training (cae)
+    hidden_floor: float = 0.0  # the most of white noise beside it
+    hidden_return: float = 0.0  # weight of the loss after the sample is encoded once more
+    input_noise: float = 0.0  # level at which the rcae is measured; 0 is eq. L_global
     stacked: bool = False  # train layer by layer, each on the one below (cae)
 
     @property
@@ -110,11 +112,10 @@ class Recipe:
 
     @property
     def sigma(self) -> float:
-        """The noise level that is served: asked for, or the range's geometric middle; √α where
-        nothing is corrupted."""
+        """What is served: asked for, or the range's geometric middle; √(α + input noise²)."""
         low, high = self.criterion.levels
         if self.criterion.kind != "dae":
-            return float(self.criterion.alpha**0.5)
+            return float((self.criterion.alpha + self.criterion.input_noise**2) ** 0.5)
         return float(self.sampling.sigma or (low * high) ** 0.5)
 
     @property
@@ -200,10 +201,13 @@ def _check(recipe: Recipe) -> None:
             "criterion.hidden_noise must be 0 (none) or positive, and a range must rise",
         ),
         (loud == 0 or c.kind == "cae", "criterion.hidden_noise is for the cae"),
-        (
-            loud == 0 or not c.stacked,
-            "criterion.hidden_noise and criterion.stacked exclude each other",
-        ),
+        (0 <= c.hidden_floor < math.inf, "criterion.hidden_floor must be 0 (none) or more"),
+        (0 <= c.hidden_return < math.inf, "criterion.hidden_return must be 0 (none) or more"),
+        (loud > 0 or c.hidden_floor == 0, "criterion.hidden_floor needs criterion.hidden_noise"),
+        (loud > 0 or c.hidden_return == 0, "criterion.hidden_return needs criterion.hidden_noise"),
+        (loud == 0 or not c.stacked, "criterion.hidden_noise and stacked exclude each other"),
+        (0 <= c.input_noise < math.inf, "criterion.input_noise must be 0 (none) or more"),
+        (c.input_noise == 0 or c.kind == "rcae", "criterion.input_noise is for the rcae"),
         (not c.stacked or c.kind == "cae", "criterion.stacked is for the cae"),
         (not c.stacked or recipe.model.blocks == 0, "criterion.stacked needs model.blocks = 0"),
         (

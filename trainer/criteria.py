@@ -2,7 +2,8 @@
 
     cae    E[ ℓ(x, r(x)) + α ‖∂f/∂x‖²_F ]         eq. 1; r(x) = g(f(x) + s J_f J_fᵀ ε) if noisy
     dae    E[ ℓ(x, r(N(x))) ]                     eq. 2, N a corruption
-    rcae   E[ 2ℓ(x, r(x)) + α ‖∂r/∂x‖²_F ]        eq. L_global; 2ℓ = ‖x - r‖² for the squared loss
+    rcae   E[ 2ℓ(x, r(x)) + α ‖∂r/∂x‖²_F ]        eq. L_global; 2ℓ = ‖x - r‖² for the squared loss;
+                                                  at x + σε instead of x with input noise σ
 
     ℓ(x, r) = ½‖x - r‖²   or   -Σ x log r + (1 - x) log(1 - r)
 
@@ -34,6 +35,9 @@ class Criterion:
     walkback: int = 1  # steps of the chain whose reconstructions are all pulled to x
     probes: int = 1  # Hutchinson probes of a deep contraction; 0 for the exact sum
     hidden_noise: tuple[float, float] = (0.0, 0.0)  # range of ρ, in parts of the code's spread
+    hidden_floor: float = 0.0  # φ, the most of white noise beside it, in the same parts
+    hidden_return: float = 0.0  # λ, weight of the loss after the sample is encoded once more
+    input_noise: float = 0.0  # σ, where the contracted reconstruction is measured (rcae)
 
     def __call__(self, ae: AutoEncoder, x: Tensor, generator: Generator) -> Tensor:
         """The criterion on a batch x (B, d), in nats or squared units a row."""
@@ -44,9 +48,24 @@ class Criterion:
         if self.kind == "cae":
             penalty, h = encoder_contraction(ae, x, self.probes, generator)
             return (self._rows(ae, x, h, None) + self.alpha * penalty).mean()
-        f = ae.linearise_encoder(x)
+        return self._contracted(ae, x, generator)
+
+    def _contracted(self, ae: AutoEncoder, x: Tensor, generator: Generator) -> Tensor:
+        """2ℓ(x, r(y)) + α‖J(y)‖² at y = x + σε, ε ~ N(0, I); without input noise, at y = x.
+
+        Eq. L_global says nothing about points beside the data, where a chain walks. By eq. 3 the
+        noise is a second contraction, of weight σ²: for r(x) = A(x - m) + m on data N(m, C),
+
+            E‖x - r(y)‖² + α‖A‖² = tr (I - A) C (I - A)ᵀ + (σ² + α) tr A Aᵀ
+
+        is least at A = C (C + (σ² + α) I)⁻¹. So moments and chains are those of the level σ² + α.
+        """
+        y = x
+        if self.input_noise > 0:
+            y = x + self.input_noise * torch.randn(x.shape, generator=generator)
+        f = ae.linearise_encoder(y)
         at = then(f, ae.linearise_decoder(f.value))
-        penalty = squared_frobenius(at, x, self.probes, generator)
+        penalty = squared_frobenius(at, y, self.probes, generator)
         return (2 * self._rows(ae, x, f.value, None) + self.alpha * penalty).mean()
 
     def _denoising(self, ae: AutoEncoder, x: Tensor, generator: Generator) -> Tensor:
@@ -67,20 +86,31 @@ class Criterion:
     def _hidden_denoising(self, ae: AutoEncoder, x: Tensor, generator: Generator) -> Tensor:
         """ℓ(x, g(h)) + α‖J_f(x)‖², h = f(x) + ρ s n the code after a step of the kernel `hidden`,
         averaged over the walkback steps x₀ = x, xᵢ = g(hᵢ); s is set at the batch (`spread_scale`).
+
+        With a floor h has white noise besides, so that what leaves the data's codes is led back;
+        with a return λ the loss at a step is (ℓ(x, g(h)) + λ ℓ(x, r(g(h)))) / (1 + λ), so that f
+        learns the samples too, which the chain encodes at its next step.
         """
         f = ae.linearise_encoder(x)
         penalty = squared_frobenius(f, x, self.probes, generator).mean()
         rho = noise_levels(len(x), self.hidden_noise, generator)
         n = kernel_noise(f, generator)
-        s = spread_scale(f.value, n)
+        s, spread = spread_scale(f.value, n), code_spread(f.value)
         total = x.new_zeros(())
         for step in range(self.walkback):
             h = f.value + rho * s * n
+            if self.hidden_floor > 0:
+                h = h + spread * white_noise(h, self.hidden_floor, generator)
             total = total + self._rows(ae, x, h, None).mean()
+            with torch.no_grad():
+                sample = ae.decode(h)
+            if self.hidden_return > 0:
+                again = self._rows(ae, x, ae.encode(sample), None).mean()
+                total = total + self.hidden_return * again
             if step + 1 < self.walkback:
-                f = ae.linearise_encoder(ae.decode(h).detach())
+                f = ae.linearise_encoder(sample)
                 n = kernel_noise(f, generator)
-        return total / self.walkback + self.alpha * penalty
+        return total / (self.walkback * (1 + self.hidden_return)) + self.alpha * penalty
 
     def _weight(self, sigma: Tensor) -> Tensor:
         """σ̄/σ for a model that is told its level, σ̄ the range's geometric middle; (B,)
@@ -134,7 +164,23 @@ def spread_scale(h: Tensor, n: Tensor) -> Tensor:
 
     So the encoder cannot escape the noise by contracting: it would contract the spread as well.
     """
-    return (h - h.mean(0)).square().mean().sqrt() / n.square().mean().sqrt()
+    return code_spread(h) / n.square().mean().sqrt()
+
+
+@torch.no_grad()
+def code_spread(h: Tensor) -> Tensor:
+    """Root mean square of a batch of codes around their mean."""
+    return (h - h.mean(0)).square().mean().sqrt()
+
+
+def white_noise(h: Tensor, most: float, generator: Generator) -> Tensor:
+    """Normals at a level a row, uniform from 0 to `most`; (B, m)
+
+    J_f J_fᵀ ε stays within a few directions of the code, so without this little is learnt of the
+    others, where a chain's errors may add up.
+    """
+    level = most * torch.rand(len(h), 1, generator=generator)
+    return level * torch.randn(h.shape, generator=generator)
 
 
 def encoder_contraction(

@@ -58,7 +58,7 @@ def fitted(recipe: Recipe, dataset: Dataset, parts: Split, seen: Examination) ->
         check_few(architecture)
     criterion = Criterion(
         c.kind, c.loss, c.alpha, c.levels, c.corruption, c.amount, c.walkback, c.probes,
-        c.hidden_levels,
+        c.hidden_levels, c.hidden_floor, c.hidden_return, c.input_noise,
     )  # fmt: skip
     return Prepared(dataset, parts, seen, normaliser, architecture, criterion)
 

@@ -65,6 +65,15 @@ def test_images_are_described_by_their_shape(manifest):
     assert "images of 2×4" in card(replace(manifest, image=(2, 4)), [])
 
 
+def test_a_model_with_input_noise_says_what_its_alpha_is_made_of(manifest):
+    noisy = {"criterion": {"alpha": 0.25, "input_noise": 0.5}}
+    text = card(replace(manifest, alpha=0.5, recipe=manifest.recipe | noisy), [])
+    assert "| α | 0.5 (0.25 + 0.5², trained at input noise 0.5) |" in text
+    quiet = manifest.recipe["criterion"] | {"input_noise": 0.0}
+    without = replace(manifest, alpha=0.5, recipe=manifest.recipe | {"criterion": quiet})
+    assert "| α | 0.5 |" in card(without, [])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_words_and_its_article(kind, manifest):
     article = "An " if KINDS[kind].split()[1][0] in "aeiou" else "A "
