@@ -51,19 +51,23 @@ def _spread(values: list[float]) -> Body:
 
 
 def _ratios(found: dict[str, Any]) -> list[Figure]:
-    """Ours against the best peer of the same round, and against the bare loop of the same round."""
+    """Ours against the best peer of the same round, and against the bare loop of the same round.
+
+    In one process against peers in one; in two against all of them.
+    """
     there = {name: rounds for name, rounds in found.items() if not isinstance(rounds, str)}
     peers = [name for name in there if name not in (*OWN, LIMIT)]
     figures: list[Figure] = []
-    for own, suffix in OWN.items():
-        if own in there:
-            figures += _against(there, own, suffix, peers)
+    if OURS in there:
+        figures += _against(there, OURS, [name for name in peers if not name.endswith("-2")])
+    if OURS_IN_TWO in there:
+        figures += _against(there, OURS_IN_TWO, peers)
     return figures
 
 
-def _against(there: dict[str, Any], own: str, suffix: str, peers: list[str]) -> Iterator[Figure]:
+def _against(there: dict[str, Any], own: str, peers: list[str]) -> Iterator[Figure]:
     for words, case, metric, at_least, at_most in RATIOS:
-        name, ours = f"{words}{suffix}", [each[case][metric] for each in there[own]]
+        name, ours = f"{words}{OWN[own]}", [each[case][metric] for each in there[own]]
         if peers:
             against = ratios(ours, _best(there, peers, case, metric))
             yield Figure(f"{name} / best peer", "×", against, at_least, at_most)
