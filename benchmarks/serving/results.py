@@ -51,17 +51,19 @@ def _spread(values: list[float]) -> Body:
 
 
 def _ratios(found: dict[str, Any]) -> list[Figure]:
-    """Ours against the best peer of the same round, and against the bare loop of the same round.
-
-    In one process against peers in one; in two against all of them.
-    """
+    """Ours against the best peer of the same round, and against the bare loop of the same round."""
     there = {name: rounds for name, rounds in found.items() if not isinstance(rounds, str)}
     peers = [name for name in there if name not in (*OWN, LIMIT)]
     figures: list[Figure] = []
-    if OURS in there:
-        figures += _against(there, OURS, [name for name in peers if not name.endswith("-2")])
-    if OURS_IN_TWO in there:
-        figures += _against(there, OURS_IN_TWO, peers)
+    for own in OWN:
+        if own in there:
+            figures += _against(there, own, peers)
+    alike = [name for name in peers if not name.endswith("-2")]
+    if OURS in there and alike:
+        ours = [each["one"]["requests_per_s"] for each in there[OURS]]
+        best = _best(there, alike, "one", "requests_per_s")
+        words = "one row, requests/s / best peer in one process"
+        figures.append(Figure(words, "×", ratios(ours, best)))
     return figures
 
 
