@@ -13,7 +13,7 @@ KINDS = {
 }
 CAPTIONS = {
     "samples": "Samples, step by step",
-    "reconstructions": "Held-out rows, corrupted, and reconstructed",
+    "reconstructions": "Held-out rows, as the model was given them, and reconstructed",
     "tangents": "Leading tangents of the local covariance",
     "filters": "First-layer filters",
     "losses": "Loss curves",
@@ -56,6 +56,7 @@ def _facts(m: Manifest) -> dict[str, Any]:
         "noise level σ": f"{m.sigma:.4g}"
         + (f" (of {levels[0]:g} to {levels[1]:g})" if levels else ""),
         "α": f"{m.alpha:.4g}" + _parts_of_alpha(m),
+        **_noise_on_codes(m),
         "covariances are": "in the data's units" if m.covariance_scale == "absolute" else
         "right up to one scale",
         "default kernel": f"{m.default_kernel}, scale {m.kernels[m.default_kernel].scale:.4g}",
@@ -71,6 +72,18 @@ def _parts_of_alpha(m: Manifest) -> str:
     if noise == 0:
         return ""
     return f" ({criterion['alpha']:.4g} + {noise:g}², trained at input noise {noise:g})"
+
+
+def _noise_on_codes(m: Manifest) -> dict[str, str]:
+    """What was trained beside eq. 1, if anything was."""
+    criterion = m.recipe.get("criterion", {})
+    noise = criterion.get("hidden_noise", 0.0)
+    if noise == 0:
+        return {}
+    parts = " to ".join(f"{level:g}" for level in (noise if isinstance(noise, list) else [noise]))
+    floor, again = criterion.get("hidden_floor", 0.0), criterion.get("hidden_return", 0.0)
+    said = f"{parts} of the code's spread, floor {floor:g}, return {again:g}"
+    return {"its chain's noise in training": said}
 
 
 def _picture(name: str) -> str:

@@ -74,6 +74,16 @@ def test_a_model_with_input_noise_says_what_its_alpha_is_made_of(manifest):
     assert "| α | 0.5 |" in card(without, [])
 
 
+def test_a_model_trained_on_its_chains_noise_says_so(manifest):
+    criterion = {"hidden_noise": [0.4, 0.9], "hidden_floor": 0.3, "hidden_return": 0.5}
+    text = card(replace(manifest, recipe=manifest.recipe | {"criterion": criterion}), [])
+    said = "0.4 to 0.9 of the code's spread, floor 0.3, return 0.5"
+    assert f"| its chain's noise in training | {said} |" in text
+    single = card(replace(manifest, recipe={"criterion": {"hidden_noise": 0.7}}), [])
+    assert "| 0.7 of the code's spread, floor 0, return 0 |" in single
+    assert "its chain's noise" not in card(manifest, [])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_words_and_its_article(kind, manifest):
     article = "An " if KINDS[kind].split()[1][0] in "aeiou" else "A "
