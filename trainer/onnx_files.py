@@ -20,6 +20,7 @@ from onnxscript import optimizer
 from service.core.manifest import WEIGHTS
 from trainer.errors import ExportError
 from trainer.graphs import BATCH, PROBES, GraphSpec
+from trainer.stop import held_back
 
 OPSET = 20
 TOLERANCE = 1e-4
@@ -48,7 +49,7 @@ def _exported(spec: GraphSpec) -> onnx.ModelProto:
         for shape in spec.inputs.values()
     )
     logging.getLogger("torch.onnx._internal.exporter").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
+    with held_back(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own deprecations, not ours
         program = torch.onnx.export(
             spec.module.eval(),

@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM: the loop finishes its step, saves, and says how to go on."""
+"""Ctrl-C and SIGTERM: the loop finishes its step, saves, and says how to go on.
+
+Elsewhere they are a KeyboardInterrupt, except inside libraries that would lose one.
+"""
 
 import signal
 from collections.abc import Iterator
@@ -27,3 +30,16 @@ class Stop:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """A signal within the block is a KeyboardInterrupt at its end.
+
+    torch's exporter wraps the exceptions that it sees in its own, and one that is raised in a
+    weak reference's callback or a finaliser is printed and forgotten.
+    """
+    with Stop().listening() as stop:
+        yield
+    if stop.asked:
+        raise KeyboardInterrupt

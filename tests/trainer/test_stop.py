@@ -1,0 +1,42 @@
+"""A signal is never lost, nor seen by a library that would hide it."""
+
+import gc
+import os
+import signal
+
+import pytest
+
+from trainer.stop import held_back
+
+
+class Ends:
+    """Its finaliser is where Python prints an exception and forgets it."""
+
+    def __init__(self, number):
+        self.number = number
+        self.itself = self
+
+    def __del__(self):
+        os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+class TestHeldBack:
+    def test_a_signal_in_a_finaliser_is_an_interruption_after_the_block(self, number):
+        reached = []
+        with pytest.raises(KeyboardInterrupt), held_back():
+            Ends(number)
+            gc.collect()
+            reached.append("the end of the block")
+        assert reached
+
+    def test_the_handlers_are_those_of_before(self, number):
+        before = signal.getsignal(number)
+        with held_back():
+            assert signal.getsignal(number) is not before
+        assert signal.getsignal(number) is before
+
+    def test_an_error_of_the_block_is_said_as_it_is(self, number):
+        with pytest.raises(ValueError, match="a bad graph"), held_back():
+            os.kill(os.getpid(), number)
+            raise ValueError("a bad graph")
