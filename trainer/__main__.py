@@ -8,7 +8,7 @@ from pathlib import Path
 
 from service.core.errors import LocalMomentsError
 from trainer.errors import TrainerError
-from trainer.stop import Interrupted
+from trainer.stop import Interrupted, held_back
 
 EPILOG = """examples:
   python -m trainer fit measurements.csv                 look at the data, choose, train, export
@@ -107,7 +107,8 @@ def _models(p: argparse.ArgumentParser) -> None:
 def main(arguments: list[str] | None = None) -> int:
     args = parser().parse_args(arguments)
     try:
-        from trainer import commands  # torch takes a second to import, and --help should not wait
+        with held_back():  # torch takes a second to import, and --help should not wait
+            from trainer import commands
 
         getattr(commands, f"{args.command}_command")(args)
     except KeyboardInterrupt:

@@ -36,8 +36,8 @@ class Stop:
 def held_back() -> Iterator[None]:
     """A signal within the block is a KeyboardInterrupt at its end.
 
-    torch's exporter wraps the exceptions that it sees in its own, and one that is raised in a
-    weak reference's callback or a finaliser is printed and forgotten.
+    torch's exporter wraps the exceptions that it sees in its own, one that is raised in a weak
+    reference's callback or a finaliser is printed and forgotten, and some imports abort at one.
     """
     with Stop().listening() as stop:
         yield

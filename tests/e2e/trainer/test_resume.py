@@ -5,6 +5,7 @@ import random
 import shutil
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -129,6 +130,14 @@ def test_ctrl_c_during_an_export_leaves_nothing_half_done(shell, fitted, until, 
     err = shell.kill(process, signal.SIGTERM)
     assert process.returncode == 130 and err.splitlines()[-1] == "Interrupted."
     assert list(tmp_path.glob("models/**/*")) == []
+
+
+def test_ctrl_c_while_torch_is_imported_is_said_in_a_word(shell, fitted, until, tmp_path):
+    process = shell.start(fitted.folder, "export", fitted.run, "--models", tmp_path / "models")
+    until(lambda: "libtorch" in Path(f"/proc/{process.pid}/maps").read_text(), process)
+    err = shell.kill(process, signal.SIGTERM)
+    assert (process.returncode, err) == (130, "Interrupted.\n")
+    assert not (tmp_path / "models").exists()
 
 
 class TestResumeRefuses:
