@@ -2,13 +2,12 @@
 
 import argparse
 import os
-import signal
 import sys
 from pathlib import Path
 
 from service.core.errors import LocalMomentsError
 from trainer.errors import TrainerError
-from trainer.stop import Interrupted, held_back
+from trainer.stop import Interrupted, held_back, interruptible
 
 EPILOG = """examples:
   python -m trainer fit measurements.csv                 look at the data, choose, train, export
@@ -127,5 +126,5 @@ if __name__ == "__main__":
     # Threads that spin while they wait make a step several times slower where cores are shared.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reports home otherwise
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up as after Ctrl-C
+    interruptible()
     sys.exit(main())

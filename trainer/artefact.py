@@ -13,6 +13,7 @@ from pathlib import Path
 
 from trainer.errors import ExportError
 from trainer.run import flush, said_plainly
+from trainer.stop import INTERRUPT
 
 LIBRARIES = (
     "localmoments", "numpy", "onnx", "onnxruntime", "onnxruntime-gpu", "onnxscript", "safetensors",
@@ -34,6 +35,7 @@ def new_version(models: Path, name: str) -> Iterator[tuple[Path, str]]:
         try:
             number = next_version(base)
             yield temporary, number
+            INTERRUPT.check()
             for path in temporary.iterdir():
                 path.chmod(0o644)
                 flush(path)

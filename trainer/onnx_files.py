@@ -20,7 +20,7 @@ from onnxscript import optimizer
 from service.core.manifest import WEIGHTS
 from trainer.errors import ExportError
 from trainer.graphs import BATCH, PROBES, GraphSpec
-from trainer.stop import held_back
+from trainer.stop import INTERRUPT, held_back
 
 OPSET = 20
 TOLERANCE = 1e-4
@@ -31,7 +31,9 @@ PREFIX = "ae."  # where a graph's module keeps the auto-encoder
 
 def write_graph(name: str, spec: GraphSpec, folder: Path) -> Path:
     """Export a graph next to the weights that it points into, and check it."""
-    model = _exported(spec)
+    INTERRUPT.check()
+    with held_back():
+        model = _exported(spec)
     offsets = weight_offsets(folder / WEIGHTS)
     for tensor in model.graph.initializer:
         _point_at_weights(tensor, offsets)
@@ -49,7 +51,7 @@ def _exported(spec: GraphSpec) -> onnx.ModelProto:
         for shape in spec.inputs.values()
     )
     logging.getLogger("torch.onnx._internal.exporter").setLevel(logging.ERROR)
-    with held_back(), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own deprecations, not ours
         program = torch.onnx.export(
             spec.module.eval(),

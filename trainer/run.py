@@ -21,6 +21,8 @@ from trainer.errors import RunFolderError, TrainerError
 RECIPE = "recipe.json"
 CHECKPOINT = "checkpoint.safetensors"
 LOSSES = "losses.csv"
+# What a process that was killed leaves; safetensors writes to a name of its own, and renames it.
+HALVES = (f".{CHECKPOINT}.*", f".{LOSSES}.*", ".tmp*")
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ class Run:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise RunFolderError(f"Another process is training in {self.folder}.") from None
-            for name in (CHECKPOINT, LOSSES):  # halves, from a process that was killed
-                for half in self.folder.glob(f".{name}.*"):
+            for pattern in HALVES:
+                for half in self.folder.glob(pattern):
                     half.unlink(missing_ok=True)
             yield
 

@@ -1,6 +1,8 @@
 """Ctrl-C and SIGTERM: the loop finishes its step, saves, and says how to go on.
 
-Elsewhere they are a KeyboardInterrupt, except inside libraries that would lose one.
+Elsewhere they are a KeyboardInterrupt. One that is raised in a weak reference's callback or in a
+finaliser is printed and forgotten, and where Python does what, nobody knows; so it is remembered,
+and asked for again before anything is kept.
 """
 
 import signal
@@ -32,12 +34,32 @@ class Stop:
                 signal.signal(number, handler)
 
 
+class Interrupt(Stop):
+    """A KeyboardInterrupt at once, and again where it was lost."""
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        super().__call__(number, frame)
+        raise KeyboardInterrupt
+
+    def check(self) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+
+
+INTERRUPT = Interrupt()
+
+
+def interruptible() -> None:
+    """From now on, for the whole process."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, INTERRUPT)
+
+
 @contextmanager
 def held_back() -> Iterator[None]:
     """A signal within the block is a KeyboardInterrupt at its end.
 
-    torch's exporter wraps the exceptions that it sees in its own, one that is raised in a weak
-    reference's callback or a finaliser is printed and forgotten, and some imports abort at one.
+    torch's exporter says in many lines that it failed, and some imports abort.
     """
     with Stop().listening() as stop:
         yield

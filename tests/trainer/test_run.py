@@ -46,7 +46,8 @@ def test_one_holder_at_a_time_and_the_next_after_it(tmp_path):
 
 def test_the_lock_sweeps_up_halves_of_killed_processes_and_nothing_else(tmp_path):
     run = new_run(tmp_path, RECIPE)
-    for name in (".checkpoint.safetensors.1", ".losses.csv.2", ".samples.png.3", "checkpoint.old"):
+    halves = (".checkpoint.safetensors.1", ".losses.csv.2", ".tmpD3znWq")
+    for name in (*halves, ".samples.png.3", "checkpoint.old"):
         (run.folder / name).touch()
     with run.locked():
         names = {p.name for p in run.folder.iterdir()}

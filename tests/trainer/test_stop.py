@@ -6,7 +6,8 @@ import signal
 
 import pytest
 
-from trainer.stop import held_back
+from trainer.artefact import new_version
+from trainer.stop import INTERRUPT, held_back, interruptible
 
 
 class Ends:
@@ -40,3 +41,29 @@ class TestHeldBack:
         with pytest.raises(ValueError, match="a bad graph"), held_back():
             os.kill(os.getpid(), number)
             raise ValueError("a bad graph")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+class TestInterrupt:
+    @pytest.fixture(autouse=True)
+    def _as_it_was(self):
+        before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+        interruptible()
+        yield
+        INTERRUPT.asked = False
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+    def test_a_signal_is_an_interruption_at_once(self, number):
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+
+    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+    def test_one_that_python_forgot_keeps_a_new_version_from_appearing(self, number, tmp_path):
+        reached = []
+        with pytest.raises(KeyboardInterrupt), new_version(tmp_path, "model") as (folder, _):
+            (folder / "file").write_text("whole")
+            Ends(number)
+            gc.collect()
+            reached.append("the end of the block")
+        assert reached and list(tmp_path.iterdir()) == []
