@@ -90,7 +90,7 @@ class Arrivals:
             while sent < total:
                 due = min(total, int((perf_counter() - began) * rate))
                 for i in range(sent, due):
-                    self._send(began + i / rate)
+                    self._send(began + (i + 1) / rate)
                 sent = due
                 await asyncio.sleep(0.0005)
             await self._drained()

@@ -22,14 +22,16 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from service.api.problems import malformed
+from service.api.turn import Turn
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
 
 log = logging.getLogger(__name__)
 
-# ASGI extension: {"left": () -> has the caller left?, "whole": () -> is all of the body here?,
-# "answer": (status, headers, body) -> was it sent, head and body in one piece?}
+# ASGI extension: {"since": when it was read, by the loop's clock, "left": () -> has the caller
+# left?, "whole": () -> is all of the body here?, "answer": (status, headers, body) -> was it sent,
+# head and body in one piece?}
 CONNECTION = "localmoments.connection"
 HEAD_BYTES = 2**18  # a point of some ten thousand columns fits into a query
 UNSENT_BYTES = 2**17  # that the system may hold of an answer
@@ -47,6 +49,7 @@ class Parcel:
 
     scope: Scope
     body: bytes
+    since: float  # when the event loop began to read, by its clock
     answer: Callable[[int, Headers, bytes], bool]
     otherwise: Callable[[], None]
 
@@ -65,6 +68,7 @@ class Connection(HttpToolsProtocol):
 
     refusal: Refusal | None = None
     express: Express | None = None
+    turn: Turn
     head_seconds: float  # for a head, from the connection's start or the head's first byte
     write_seconds: float  # in which some of what waits to be read must be read
 
@@ -87,7 +91,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self._receiving = True
+        self._receiving, self._since = True, self.turn.since(self.loop)
         super().data_received(data)
         self._receiving = False
         self._let_go()  # the rest of a body may take its time, which a task looks after
@@ -109,6 +113,7 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
         self._head_since, self._head_bytes, cycle = None, None, self.cycle
         told: dict[object, object] = {
+            "since": self._since,
             "left": lambda: cycle.disconnected,
             "whole": lambda: not cycle.more_body,
             "answer": partial(self._answer, cycle),
@@ -147,7 +152,7 @@ class Connection(HttpToolsProtocol):
         otherwise = partial(super()._start_asgi_task, cycle, app)
         answer = partial(self._answer, cycle)
         scope = cast(Scope, cycle.scope)
-        self._quick = self.express(Parcel(scope, bytes(cycle.body), answer, otherwise))
+        self._quick = self.express(Parcel(scope, bytes(cycle.body), self._since, answer, otherwise))
         return self._quick is not None
 
     def _answer(
@@ -225,7 +230,7 @@ def bounded(
     express: Express | None = None,
 ) -> type[Connection]:
     """For uvicorn, which makes one of these for each connection."""
-    own = {"head_seconds": head_seconds, "write_seconds": write_seconds}
+    own = {"head_seconds": head_seconds, "write_seconds": write_seconds, "turn": Turn()}
     asked = {"refusal": refusal, "express": express}
     given = {name: staticmethod(one) for name, one in asked.items() if one is not None}
     return type("BoundedConnection", (Connection,), own | given)

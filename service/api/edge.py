@@ -8,7 +8,7 @@ handler needs: it still describes them, and takes those requests that have a que
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from time import perf_counter
+from time import monotonic, perf_counter
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -69,7 +69,7 @@ class Edge:
             return await self._app(scope, receive, send)
         began, exchange = perf_counter(), Exchange(scope, receive, send, self._limits)
         try:
-            await self._answer(scope, exchange, began)
+            await self._answer(scope, exchange)
         except ClientDisconnect:
             exchange.status = GONE
         except Exception as error:
@@ -81,7 +81,7 @@ class Edge:
         finally:
             self.note(scope, exchange.status, perf_counter() - began)
 
-    async def _answer(self, scope: Scope, exchange: Exchange, began: float) -> None:
+    async def _answer(self, scope: Scope, exchange: Exchange) -> None:
         scope["route"] = hurry = self._hurried(scope)
         exchange.check_length()
         if hurry is None or scope["query_string"]:
@@ -89,11 +89,11 @@ class Edge:
         if not hurry.gated:
             return await self._run(hurry.handler, scope, exchange)
         self.gate.check()
-        self.gate.enter(began)
+        self.gate.enter(exchange.since)
         try:
             await self._run(hurry.handler, scope, exchange)
         finally:
-            self.gate.leave(began, perf_counter())
+            self.gate.leave(exchange.since, monotonic())
 
     async def _run(self, handler: Handler, scope: Scope, exchange: Exchange) -> None:
         response = await handler(Request(scope, exchange.receive))

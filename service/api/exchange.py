@@ -60,6 +60,9 @@ class Exchange:
         self.status = 0
         self._receive, self._send, self._limits = receive, send, limits
         self._connection = scope.get("extensions", {}).get(CONNECTION)  # None: not our own
+        # When it was there to be answered, by the clock of event loops: the caller's own delay is
+        # not ours.
+        self.since = monotonic() if self._connection is None else self._connection["since"]
         self._arrived, self._left, self._complete = 0, limits.seconds, False
         self._length = _header(scope["headers"], b"content-length")
         self.request_id = request_id(scope["headers"])
@@ -92,7 +95,8 @@ class Exchange:
                 f"The body took more than {self._limits.seconds:g} seconds."
             ) from None
         finally:
-            self._left -= monotonic() - began
+            self.since = monotonic()
+            self._left -= self.since - began
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -8,7 +8,7 @@ here, so that there is one place for errors.
 
 import asyncio
 from functools import partial
-from time import perf_counter
+from time import monotonic, perf_counter
 
 from service.api import reconstruct
 from service.api.connections import Parcel
@@ -49,7 +49,7 @@ class Express:
         except LocalMomentsError:
             return None
         began = perf_counter()
-        self._edge.gate.enter(began)
+        self._edge.gate.enter(parcel.since)
         work.answer.add_done_callback(partial(self._done, parcel, work, began))
         return work
 
@@ -67,7 +67,7 @@ class Express:
         self, parcel: Parcel, work: Reconstructing, began: float, found: asyncio.Future[Named]
     ) -> None:
         now, scope = perf_counter(), parcel.scope
-        self._edge.gate.leave(began, now)
+        self._edge.gate.leave(parcel.since, monotonic())
         name = request_id(scope["headers"])
         if found.cancelled():  # the caller has left
             status = GONE

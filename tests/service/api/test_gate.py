@@ -30,6 +30,18 @@ def test_a_server_that_is_asked_too_much_lets_in_what_it_can_answer_in_time() ->
     assert max(late) < 1.5 * WAIT
 
 
+def test_the_width_is_found_at_the_first_look() -> None:
+    """By Little's law: 500 answers a second for 50 ms are 25 inside."""
+    gate = Gate(1000, WAIT)
+    for _ in range(1000):
+        gate.enter(0.0)
+    for i in range(1, 200):
+        gate.leave(0.0, 0.002 * i)
+        if gate.room < 1000 and i * 0.002 > WAIT:
+            break
+    assert gate.room == pytest.approx(WAIT / 0.002, abs=1)
+
+
 def test_quick_answers_fill_the_gate() -> None:
     gate = Gate(MOST, WAIT)
     times = flooded(gate, service_seconds=0.0005, until=4.0)
@@ -52,6 +64,26 @@ def test_a_queue_that_is_gone_opens_the_gate_again() -> None:
         gate.enter(30 + i)
         gate.leave(30 + i, 30.001 + i)
     assert gate.room == MOST
+
+
+def test_one_alone_that_takes_long_is_no_queue() -> None:
+    gate = Gate(MOST, WAIT)
+    for i in range(20):
+        gate.enter(float(i))
+        gate.leave(float(i), i + 0.9)
+    assert gate.room == MOST
+
+
+def test_what_was_not_done_while_nobody_came_does_not_count() -> None:
+    """A crowd after a long pause is judged by what is done since it came."""
+    gate = Gate(1000, WAIT)
+    gate.enter(0.0)
+    gate.leave(0.0, 0.001)
+    for _ in range(1000):
+        gate.enter(900.0)
+    for i in range(100):
+        gate.leave(900.0, 900.1 + 0.001 * i)
+    assert gate.room == pytest.approx(1000 * WAIT, abs=2)
 
 
 def test_one_quick_answer_among_slow_ones_is_no_standing_queue() -> None:

@@ -62,6 +62,19 @@ def test_a_byte_now_and_then_does_not_help() -> None:
     assert 0.25 < monotonic() - began < 2 and 1 < len(seen) < 20
 
 
+def test_a_body_that_takes_its_time_is_no_queue_of_ours() -> None:
+    """What the gate counts as waiting begins when the whole body is there."""
+    caller, began = Caller(5, pause=0.05), monotonic()
+    exchange = Exchange(dict(SCOPE), caller.receive, nowhere, BodyLimits(10**6, 1.0))
+
+    async def read() -> None:
+        while (await exchange.receive())["more_body"]:
+            pass
+
+    asyncio.run(read())
+    assert began + 5 * 0.05 <= exchange.since <= monotonic()
+
+
 def test_the_servers_own_time_is_not_the_callers() -> None:
     seen, app = reader(work=0.1)
     serve(app, Caller(5), 0.2)
@@ -101,7 +114,7 @@ def test_who_has_left_is_sent_nothing_more() -> None:
         for i in range(5):
             await send({"type": "http.response.body", "body": b"%d" % i})
 
-    told = {"left": lambda: left.pop(0), "whole": lambda: True}
+    told = {"since": 0.0, "left": lambda: left.pop(0), "whole": lambda: True}
     with pytest.raises(ClientDisconnect):
         serve(app, Caller(1), scope={**SCOPE, "extensions": {CONNECTION: told}}, send=send)
     assert [message["body"] for message in sent] == [b"0", b"1"]
