@@ -8,7 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from trainer.errors import RecipeError
-from trainer.layers import UNITS, Dense, Layer, Linearised, Residual, Transposed, compose, then
+from trainer.layers import (
+    UNITS,
+    Dense,
+    Layer,
+    Linearised,
+    Pushed,
+    Residual,
+    Transposed,
+    compose,
+    push,
+    then,
+)
 
 EMBEDDING = 16  # features of an embedded noise level
 
@@ -72,6 +83,14 @@ class AutoEncoder(nn.Module):
         """r(x) with J v and Jᵀ w."""
         f = self.linearise_encoder(x, sigma)
         return then(f, self.linearise_decoder(f.value, sigma))
+
+    def push(self, x: Tensor, v: Tensor, sigma: Tensor | None = None) -> Pushed:
+        """r(x) with J v for v (B, k, d), and Jᵀ w."""
+        return push((*self.encoder, *self.decoder), x, v, self._embedded(sigma))
+
+    def push_encoder(self, x: Tensor, v: Tensor, sigma: Tensor | None = None) -> Pushed:
+        """f(x) with J_f v for v (B, k, d), and J_fᵀ w."""
+        return push(self.encoder, x, v, self._embedded(sigma))  # type: ignore[arg-type]
 
     def decode_logits(self, h: Tensor, sigma: Tensor | None = None) -> Tensor:
         """g(h) before its sigmoid, for a cross-entropy that is exact at the ends."""

@@ -73,24 +73,24 @@ class Decode(_Of):
 
 class Moments(_Of):
     def forward(self, x: Tensor, v: Tensor, sigma: Tensor | None = None) -> tuple[Tensor, ...]:
-        at = self.ae.linearise(x, sigma)
-        return at.value, (at.jvp(v) + at.vjp(v)) / 2
+        at = self.ae.push(x, v, sigma)
+        return at.value, (at.tangents + at.vjp(v)) / 2
 
 
 class Jacobian(_Of):
     def forward(
         self, x: Tensor, v: Tensor, w: Tensor, sigma: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        at = self.ae.linearise(x, sigma)
-        return at.jvp(v), at.vjp(w)
+        at = self.ae.push(x, v, sigma)
+        return at.tangents, at.vjp(w)
 
 
 class EncoderJacobian(_Of):
     def forward(
         self, x: Tensor, v: Tensor, w: Tensor, sigma: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        at = self.ae.linearise_encoder(x, sigma)
-        return at.jvp(v), at.vjp(w)
+        at = self.ae.push_encoder(x, v, sigma)
+        return at.tangents, at.vjp(w)
 
 
 def model_graphs(ae: AutoEncoder) -> dict[str, GraphSpec]:

@@ -51,6 +51,24 @@ def test_jacobian_products_equal_autograd(
         torch.testing.assert_close(at.vjp(w[:, 0]), (w @ J)[:, 0])
 
 
+@pytest.mark.parametrize("architecture", CASES)
+def test_what_is_pushed_together_is_what_is_computed_apart(
+    architecture: Architecture, make_ae: Callable[..., AutoEncoder]
+) -> None:
+    ae = make_ae(architecture)
+    torch.manual_seed(0)
+    x, v = torch.randn(3, 5), torch.randn(3, 2, 5)
+    sigma = torch.rand(3, 1) + 0.1 if architecture.conditioned else None
+    for pushed, at in (
+        (ae.push(x, v, sigma), ae.linearise(x, sigma)),
+        (ae.push_encoder(x, v, sigma), ae.linearise_encoder(x, sigma)),
+    ):
+        w = torch.randn(pushed.tangents.shape)
+        torch.testing.assert_close(pushed.value, at.value)
+        torch.testing.assert_close(pushed.tangents, at.jvp(v))
+        torch.testing.assert_close(pushed.vjp(w), at.vjp(w))
+
+
 def test_reconstruction_is_decode_after_encode(make_ae: Callable[..., AutoEncoder]) -> None:
     ae, x = make_ae(Architecture(5, (6, 3), "tanh", "sigmoid")), torch.randn(4, 5)
     torch.testing.assert_close(ae(x), ae.decode(ae.encode(x)))

@@ -42,6 +42,10 @@ def test_products_of_every_layer_equal_autograd(
     torch.testing.assert_close(at.vjp(w), w @ J)
     torch.testing.assert_close(at.jvp(v[:, 0]), (v @ J.mT)[:, 0])
     torch.testing.assert_close(at.vjp(w[:, 0]), (w @ J)[:, 0])
+    pushed = layer.push(x, v, c)
+    torch.testing.assert_close(pushed.value, layer(x, c))
+    torch.testing.assert_close(pushed.tangents, v @ J.mT)
+    torch.testing.assert_close(pushed.vjp(w), w @ J)
 
 
 @pytest.mark.parametrize("unit", UNITS)
