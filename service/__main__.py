@@ -23,6 +23,7 @@ from service.api import logs
 from service.api.keys import SCOPES, Scope, new_key, read_keys
 from service.api.siblings import Siblings
 from service.core.errors import SettingsError
+from service.core.signals import ENDS, held_back
 from service.listening import bind, warn_if_open
 from service.settings import Settings
 from service.store.embedded import EmbeddedValkey
@@ -106,7 +107,8 @@ def serve(
 ) -> int:
     """Until it is asked to end. Only here is what computes loaded, which takes 40 MB: a process
     that looks after workers never comes here."""
-    from service.server import Server
+    with held_back():
+        from service.server import Server
 
     sys.setswitchinterval(SWITCH_SECONDS)
     server = Server(settings, listener, store_url, siblings)
@@ -135,6 +137,6 @@ def _leave(number: int, frame: object) -> None:
 
 
 if __name__ == "__main__":
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in ENDS:
         signal.signal(number, _leave)
     sys.exit(main())

@@ -24,6 +24,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
+from service.core.signals import ENDS
+
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.1
@@ -45,7 +47,7 @@ class Workers:
         """The exit code: that of the first worker that did not end as it should, or 0."""
         codes: list[int] = []
         with _private_folder() as self._folder:
-            for asked in (signal.SIGTERM, signal.SIGINT):
+            for asked in ENDS:
                 signal.signal(asked, self._pass_on)
             for number in range(len(self._listeners)):
                 self._start(number)
@@ -81,7 +83,8 @@ class Workers:
                 self._pass_on(signal.SIGTERM, None)
             if self._asked_to_end:
                 del self._running[number]
-                yield abs(code)
+                # Our signal may meet one that does not yet handle it: no failure.
+                yield 0 if code == -signal.SIGTERM else abs(code)
             elif time.monotonic() - self._begun[number] >= LEAST_SECONDS:
                 log.error("a worker has ended and is replaced", extra={"fields": {"code": code}})
                 self._start(number)
@@ -97,8 +100,8 @@ class Workers:
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         self._asked_to_end = True
-        for worker in self._running.values():
-            worker.send_signal(number)
+        for which, worker in self._running.items():
+            worker.send_signal(number if self._has_served(which) else signal.SIGTERM)
 
 
 @contextlib.contextmanager

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 from service.core.errors import LocalMomentsError
+from service.core.signals import held_back
 from trainer.errors import TrainerError
-from trainer.stop import Interrupted, held_back, interruptible
+from trainer.stop import Interrupted, interruptible
 
 EPILOG = """examples:
   python -m trainer fit measurements.csv                 look at the data, choose, train, export

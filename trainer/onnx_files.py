@@ -18,9 +18,10 @@ from onnx.external_data_helper import set_external_data
 from onnxscript import optimizer
 
 from service.core.manifest import WEIGHTS
+from service.core.signals import held_back
 from trainer.errors import ExportError
 from trainer.graphs import BATCH, PROBES, GraphSpec
-from trainer.stop import INTERRUPT, held_back
+from trainer.stop import INTERRUPT
 
 OPSET = 20
 TOLERANCE = 1e-4

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from service.core.signals import ENDS, handled_by
+
 
 class Interrupted(Exception):
     """Ctrl-C or SIGTERM arrived; the run was saved."""
@@ -26,12 +28,8 @@ class Stop:
 
     @contextmanager
     def listening(self) -> Iterator["Stop"]:
-        before = {s: signal.signal(s, self) for s in (signal.SIGINT, signal.SIGTERM)}
-        try:
+        with handled_by(self):
             yield self
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 class Interrupt(Stop):
@@ -51,17 +49,5 @@ INTERRUPT = Interrupt()
 
 def interruptible() -> None:
     """From now on, for the whole process."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ENDS:
         signal.signal(number, INTERRUPT)
-
-
-@contextmanager
-def held_back() -> Iterator[None]:
-    """A signal within the block is a KeyboardInterrupt at its end.
-
-    torch's exporter says in many lines that it failed, and some imports abort.
-    """
-    with Stop().listening() as stop:
-        yield
-    if stop.asked:
-        raise KeyboardInterrupt

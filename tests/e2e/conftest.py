@@ -228,11 +228,11 @@ def x(truth: Truth) -> Any:
 
 @pytest.fixture(scope="session")
 def wait_for() -> Callable[..., None]:
-    def wait(condition: Callable[[], object], seconds: float = 20) -> None:
+    def wait(condition: Callable[[], object], seconds: float = 20, every: float = 0.02) -> None:
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, "waited in vain"
-            time.sleep(0.02)
+            time.sleep(every)
 
     return wait
 

@@ -1,4 +1,4 @@
-"""A signal is never lost, nor seen by a library that would hide it."""
+"""A signal is never lost for good."""
 
 import gc
 import os
@@ -6,8 +6,9 @@ import signal
 
 import pytest
 
+from service.core.signals import ENDS
 from trainer.artefact import new_version
-from trainer.stop import INTERRUPT, held_back, interruptible
+from trainer.stop import INTERRUPT, interruptible
 
 
 class Ends:
@@ -22,32 +23,10 @@ class Ends:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-class TestHeldBack:
-    def test_a_signal_in_a_finaliser_is_an_interruption_after_the_block(self, number):
-        reached = []
-        with pytest.raises(KeyboardInterrupt), held_back():
-            Ends(number)
-            gc.collect()
-            reached.append("the end of the block")
-        assert reached
-
-    def test_the_handlers_are_those_of_before(self, number):
-        before = signal.getsignal(number)
-        with held_back():
-            assert signal.getsignal(number) is not before
-        assert signal.getsignal(number) is before
-
-    def test_an_error_of_the_block_is_said_as_it_is(self, number):
-        with pytest.raises(ValueError, match="a bad graph"), held_back():
-            os.kill(os.getpid(), number)
-            raise ValueError("a bad graph")
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 class TestInterrupt:
     @pytest.fixture(autouse=True)
     def _as_it_was(self):
-        before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+        before = {s: signal.getsignal(s) for s in ENDS}
         interruptible()
         yield
         INTERRUPT.asked = False
