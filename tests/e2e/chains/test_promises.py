@@ -312,7 +312,9 @@ async def goes_on(
     asked: dict[str, Any] = {"seed": seed, "walkers": walkers, "steps": 20, "thin": 1}
     while not over.is_set():
         if seed % 3:
-            body = (await http.post("/sample", json=asked)).json()
+            answer = await http.post("/sample", json=asked)
+            assert answer.status_code == 200, answer.text
+            body = answer.json()
             samples += body["samples"]
         else:
             answer = await http.post("/sample", json=asked, headers={"accept": NDJSON})
