@@ -131,7 +131,6 @@ def describe(
         name: manifests.Kernel(name, kernel.space, kernel.noise, chains.scales[name])
         for name, kernel in chains.kernels.items()
     }
-    absolute = c.kind == "rcae" or (c.kind == "dae" and c.corruption == "gaussian")
     return Manifest(
         name=recipe.name,
         version=version,
@@ -139,8 +138,9 @@ def describe(
         loss=c.loss,
         alpha=chains.sigma**2,
         sigma=chains.sigma,
+        moments_sigma=chains.sigma,  # until it is measured on the written graphs
         noise_levels=c.levels if a.conditioned else None,
-        covariance_scale="absolute" if absolute else "relative",
+        covariance_scale=covariance_scale(recipe),
         input_dims=a.dims,
         hidden_dims=a.hidden[-1],
         features=dataset.features,
@@ -157,6 +157,22 @@ def describe(
         libraries=library_versions(),
         created=now(),
     )
+
+
+def covariance_scale(recipe: Recipe) -> str:
+    """`absolute` where theory fixes the scale of αA, `relative` where a factor is unknown.
+
+    A DAE's αA is the posterior covariance (Tweedie) if the noise is Gaussian and of known level:
+    one level, or a model that takes its level as an input. Walkback trains at points of the chain,
+    whose noise is neither. The argument for the RCAE needs the squared loss. A CAE's penalty is on
+    f and not on r, so its α says nothing about the scale of A.
+    """
+    c = recipe.criterion
+    low, high = c.levels
+    known_level = recipe.model.conditioned or low == high
+    dae = c.kind == "dae" and c.corruption == "gaussian" and c.walkback == 1 and known_level
+    rcae = c.kind == "rcae" and c.loss == "squared"
+    return "absolute" if dae or rcae else "relative"
 
 
 def _data_facts(dataset: Dataset, prepared: Prepared) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The artefact's manifest: the one contract between trainer and service (DESIGN, section 3).
+"""The artefact's manifest: the one contract between trainer and service (docs/artefact.md).
 
 A model lives in `models/<name>/<version>/`: manifest.json, weights.safetensors, *.onnx, card.md
 and figures. This module reads, checks and writes the manifest; it opens no weights.
@@ -18,7 +18,9 @@ import numpy as np
 from service.core.errors import ArtefactError
 from service.core.normaliser import Normaliser
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, FORMAT)  # format 1 has no `moments_sigma` and no `typical`
+PERCENTILES = 101  # entries of `typical`: 0 %, 1 %, ..., 100 %
 MANIFEST = "manifest.json"
 WEIGHTS = "weights.safetensors"
 START_POINTS = "start_points"  # the tensor in WEIGHTS that holds where chains may begin
@@ -59,7 +61,8 @@ class Manifest:
     kind: str
     loss: str
     alpha: float
-    sigma: float
+    sigma: float  # the noise level of chains
+    moments_sigma: float  # the noise level for clean rows: reconstruction and local moments
     noise_levels: tuple[float, float] | None  # the range of a model that takes its noise level
     covariance_scale: str  # "absolute" or "relative"
     input_dims: int
@@ -73,6 +76,9 @@ class Manifest:
     default_emit: str  # "mean" or "noisy"
     opset: int
     files: Mapping[str, str]  # file name -> sha256
+    # Percentiles of ‖x − r(x)‖² − σ² tr J over clean held-out rows at `moments_sigma`, in the
+    # model's units; empty if they were not measured.
+    typical: tuple[float, ...] = ()
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
     recipe: Mapping[str, Any] = field(default_factory=dict)
@@ -127,8 +133,13 @@ def read(folder: Path) -> Manifest:
 
 def parse(body: Mapping[str, Any]) -> Manifest:
     """A manifest from decoded JSON, every value checked."""
-    if body.get("format") != FORMAT:
-        raise ArtefactError(f"format {body.get('format')!r} is not understood (wanted {FORMAT}).")
+    if body.get("format") not in READABLE:
+        raise ArtefactError(
+            f"format {body.get('format')!r} is not supported; this release reads formats "
+            f"{' and '.join(map(str, READABLE))}."
+        )
+    if body["format"] == 1:
+        body = {**body, "moments_sigma": body["sigma"], "typical": []}
     d = int(body["input_dims"])
     levels = body["noise_levels"]
     manifest = Manifest(
@@ -138,6 +149,7 @@ def parse(body: Mapping[str, Any]) -> Manifest:
         loss=str(body["loss"]),
         alpha=float(body["alpha"]),
         sigma=float(body["sigma"]),
+        moments_sigma=float(body["moments_sigma"]),
         noise_levels=None if levels is None else (float(levels[0]), float(levels[1])),
         covariance_scale=str(body["covariance_scale"]),
         input_dims=d,
@@ -154,6 +166,7 @@ def parse(body: Mapping[str, Any]) -> Manifest:
         default_emit=str(body["default_emit"]),
         opset=int(body["opset"]),
         files={str(k): str(v) for k, v in body["files"].items()},
+        typical=tuple(map(float, body["typical"])),
         evaluation=dict(body["evaluation"]),
         data=dict(body["data"]),
         recipe=dict(body["recipe"]),
@@ -189,7 +202,19 @@ def _check(m: Manifest) -> None:
         (0 < m.sigma < math.inf, f"sigma {m.sigma} is not a positive number"),
         (
             m.noise_levels is None or 0 < m.noise_levels[0] <= m.noise_levels[1] < math.inf,
-            "the noise levels are no rising range",
+            "noise_levels must be two positive numbers in ascending order",
+        ),
+        (
+            m.moments_sigma == m.sigma
+            if m.noise_levels is None
+            else m.noise_levels[0] <= m.moments_sigma <= m.noise_levels[1],
+            f"moments_sigma {m.moments_sigma} is not a level that the model was trained for",
+        ),
+        (
+            len(m.typical) in (0, PERCENTILES)
+            and all(map(math.isfinite, m.typical))
+            and list(m.typical) == sorted(m.typical),
+            f"typical must be empty or {PERCENTILES} ascending numbers",
         ),
         (m.covariance_scale in ("absolute", "relative"), "covariance_scale is not understood"),
         (m.input_dims > 0 and m.hidden_dims > 0, "dimensions must be positive"),

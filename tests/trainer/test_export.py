@@ -9,7 +9,7 @@ from safetensors import safe_open
 from service.core import manifest as manifests
 from trainer.config import make_recipe
 from trainer.errors import RecipeError
-from trainer.export import make_chains, served_sigma
+from trainer.export import covariance_scale, make_chains, served_sigma
 from trainer.fit import new_model
 from trainer.prepare import held_out_rows, prepare
 
@@ -98,3 +98,31 @@ def test_masking_is_served_at_its_own_root_mean_square(tiny_recipe):
     rows = held_out_rows(prepared, 10**6)
     expected = float((0.5 * rows.square().mean()).sqrt())
     assert served_sigma(recipe, prepared, rows) == pytest.approx(expected, rel=0.2)
+
+
+SCALES = {
+    "dae, one level": ({}, "absolute"),
+    "dae, told its level": ({"sigma": [0.1, 1.0], "conditioned": True}, "absolute"),
+    "dae, a range it is not told": ({"sigma": [0.1, 1.0]}, "relative"),
+    "dae, walkback": ({"walkback": 2}, "relative"),
+    "dae, masking": ({"corruption": "masking"}, "relative"),
+    "rcae, squared": ({"kind": "rcae"}, "absolute"),
+    "rcae, cross-entropy": ({"kind": "rcae", "loss": "cross-entropy"}, "relative"),
+    "cae": ({"kind": "cae"}, "relative"),
+}
+
+
+@pytest.mark.parametrize("case", SCALES)
+def test_the_scale_of_a_covariance_is_absolute_only_where_theory_fixes_it(case: str) -> None:
+    options, expected = SCALES[case]
+    conditioned = options.get("conditioned", False)
+    criterion = {k: v for k, v in options.items() if k != "conditioned"}
+    recipe = make_recipe(
+        {
+            "name": "scale",
+            "data": {"source": "gaussian"},
+            "model": {"conditioned": conditioned},
+            "criterion": criterion,
+        }
+    )
+    assert covariance_scale(recipe) == expected

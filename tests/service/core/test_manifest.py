@@ -26,6 +26,7 @@ def made(files: dict[str, str] | None = None) -> Manifest:
         loss="squared",
         alpha=0.25,
         sigma=0.5,
+        moments_sigma=0.3,
         noise_levels=(0.1, 1.0),
         covariance_scale="absolute",
         input_dims=6,
@@ -39,6 +40,7 @@ def made(files: dict[str, str] | None = None) -> Manifest:
         default_emit="noisy",
         opset=20,
         files=files or {"gibbs.onnx": "0" * 64, WEIGHTS: "1" * 64, "card.md": "2" * 64},
+        typical=tuple(np.linspace(-1.0, 2.0, 101).tolist()),
         evaluation={"denoising": 0.1},
         data={"name": "faces", "rows": 10},
         recipe={"model": {"hidden": [4]}},
@@ -66,13 +68,20 @@ def same(one: Manifest, other: Manifest) -> bool:
     "change",
     [
         {},
-        {"features": None, "image": None, "noise_levels": None},
+        {"features": None, "image": None, "noise_levels": None, "moments_sigma": 0.5},
+        {"typical": ()},
         {"kind": "cae", "evaluation": {}},
     ],
 )
 def test_parse_undoes_dumps(change: Body) -> None:
     manifest = replace(made(), **change)
     assert same(parse(json.loads(dumps(manifest))), manifest)
+
+
+def test_format_1_uses_the_level_of_its_chains_for_clean_rows() -> None:
+    old = {k: v for k, v in body().items() if k not in ("moments_sigma", "typical")}
+    manifest = parse({**old, "format": 1})
+    assert manifest.moments_sigma == manifest.sigma == 0.5 and manifest.typical == ()
 
 
 def test_an_affine_map_that_is_the_same_for_all_features_is_one_number() -> None:
@@ -108,7 +117,7 @@ def put(*path_and_value: Any) -> Callable[[Body], None]:
 
 
 BROKEN = {
-    "another format": (put("format", 2), "format 2"),
+    "another format": (put("format", 3), "format 3"),
     "no format": (lambda b: b.pop("format"), "format None"),
     "a name with capitals": (put("name", "Faces"), "model name"),
     "a name that climbs": (put("name", "../faces"), "model name"),
@@ -149,8 +158,11 @@ BROKEN = {
     "a kernel without scale": (put("kernels", "gibbs", "scale", 0.0), "kernel numbers"),
     "half a normal of noise": (put("kernels", "gibbs", "noise", 2.5), "kernel numbers"),
     "a kernel's scale infinite": (put("kernels", "gibbs", "scale", float("inf")), "kernel numbers"),
-    "noise levels that fall": (put("noise_levels", [1.0, 0.1]), "noise level"),
-    "a noise level of zero": (put("noise_levels", [0.0, 1.0]), "noise level"),
+    "noise levels that fall": (put("noise_levels", [1.0, 0.1]), "noise_levels"),
+    "a level for clean rows outside the range": (put("moments_sigma", 1.5), "moments_sigma"),
+    "too few percentiles": (put("typical", [1.0]), "typical"),
+    "percentiles that fall": (put("typical", list(range(101, 0, -1))), "typical"),
+    "a noise level of zero": (put("noise_levels", [0.0, 1.0]), "noise_levels"),
 }
 
 
