@@ -89,3 +89,38 @@ def test_every_kind_has_words_and_its_article(kind, manifest):
     article = "An " if KINDS[kind].split()[1][0] in "aeiou" else "A "
     assert KINDS[kind].startswith(article)
     assert f"\n\n{KINDS[kind]} of " in card(replace(manifest, kind=kind), [])
+
+
+def test_a_model_of_the_paper_alone_is_presented_as_one(manifest):
+    plain = {"kind": "cae", "hidden_noise": 0.0, "walkback": 1}
+    recipe = manifest.recipe | {"criterion": plain, "model": {"hidden": [4], "tied": True}}
+    first = card(replace(manifest, kind="cae", recipe=recipe), []).split("\n\n")[1]
+    assert first.startswith(KINDS["cae"]) and "additions" not in first
+
+
+ADDITIONS = {
+    "hidden noise": ({"criterion": {"hidden_noise": [0.4, 0.9]}}, "chain's own noise"),
+    "a floor": ({"criterion": {"hidden_floor": 0.4}}, "white noise on the code"),
+    "a return": ({"criterion": {"hidden_return": 0.5}}, "encoded once more"),
+    "input noise": ({"criterion": {"input_noise": 0.5, "alpha": 0.1}}, "noise added"),
+    "walkback": ({"criterion": {"walkback": 2}}, "walkback"),
+    "conditioned": ({"model": {"conditioned": True}}, "told its noise level"),
+}
+
+
+@pytest.mark.parametrize("case", ADDITIONS)
+def test_a_model_trained_with_additions_says_so_in_its_first_sentence(manifest, case):
+    recipe, words = ADDITIONS[case]
+    first = card(replace(manifest, recipe=recipe), []).split("\n\n")[1]
+    assert "trained with additions" in first and words in first
+
+
+def test_the_card_names_blocks_the_root_and_where_the_pictured_chains_begin(manifest):
+    recipe = {"model": {"hidden": [64], "blocks": 1}, "sampling": {"gain": 1.75, "starts": "data"}}
+    text = card(replace(manifest, input_dims=784, recipe=recipe), ["samples.png"])
+    assert "64, 1 residual block after each" in text
+    assert "γ²JJᵀ in place of A, γ = 1.75" in text
+    assert "They begin at held-out rows of the data, not at noise" in text
+    synthetic = {"sampling": {"starts": "synthetic"}}
+    few = card(replace(manifest, recipe=synthetic), ["samples.png"])
+    assert "A (root `matrix`)" in few and "samples of earlier chains, not at noise" in few
