@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _fit(commands.add_parser("fit", help="train a model and export it"))
-    _export(commands.add_parser("export", help="export a run that was trained before"))
+    _export(commands.add_parser("export", help="export a run or an artefact again"))
     _evaluate(commands.add_parser("evaluate", help="judge an artefact on held-out data"))
     _data(commands.add_parser("data", help="describe a data set"))
     return top
@@ -57,7 +57,13 @@ def _fit(p: argparse.ArgumentParser) -> None:
 
 
 def _export(p: argparse.ArgumentParser) -> None:
-    p.add_argument("run", metavar="RUN", help="a run's folder, such as runs/mnist-dae/1")
+    p.add_argument(
+        "run",
+        metavar="RUN",
+        help="the folder of a run, such as runs/mnist-dae/1, or of an artefact, such as "
+        "models/mnist-dae/1, whose weights are then exported as a new version",
+    )
+    p.add_argument("--data", metavar="PATH", help="an artefact's data, if it has moved")
     _models(p)
 
 

@@ -2,12 +2,16 @@
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import load_file
+
 from service.core.errors import ArtefactError
-from service.core.manifest import MANIFEST
+from service.core.manifest import MANIFEST, START_POINTS, WEIGHTS
 from trainer import checkpoint
 from trainer.autoencoder import AutoEncoder
 from trainer.config import Recipe, find_recipe, make_recipe, read_recipe, with_settings
@@ -16,10 +20,10 @@ from trainer.data.named import NAMED
 from trainer.defaults import default_recipe, name_of
 from trainer.errors import RecipeError, RunFolderError
 from trainer.evaluate import first_look, held_rows, open_model
-from trainer.export import CARD, export, make_chains
+from trainer.export import CARD, Chains, export, make_chains
 from trainer.fit import fit, load_weights, reached
 from trainer.gallery import draw_gallery
-from trainer.judging import judge
+from trainer.judging import data_options, judge
 from trainer.prepare import Prepared, prepare
 from trainer.run import (
     Run,
@@ -120,19 +124,29 @@ def _publish(recipe: Recipe, prepared: Prepared, ae: AutoEncoder, run: Run, mode
         "drawing pictures and exporting ...")  # fmt: skip
     losses = checkpoint.load(run.checkpoint)[0].losses
     chains = make_chains(recipe, prepared, ae)
-    pictures = draw_gallery(recipe, prepared, ae, chains, losses, run)
+    pictures = draw_gallery(recipe, prepared, ae, chains, losses, run.folder)
+    folder = _export(recipe, prepared, ae, chains, models, pictures)
+    say(f"{folder} is ready: {folder / CARD} shows what it learnt, "
+        f"{run.folder} keeps the run.")  # fmt: skip
+
+
+def _export(
+    recipe: Recipe, prepared: Prepared, ae: AutoEncoder, chains: Chains, models: Path,
+    pictures: list[Path],
+) -> Path:  # fmt: skip
+    """A new version of the model, with the figures that take seconds."""
 
     def look(folder: Path) -> dict[str, Any]:
         held = held_rows(prepared.dataset, prepared.split)
         return first_look(open_model(folder), prepared.dataset, held)
 
-    folder = export(recipe, prepared, ae, chains, models, pictures, look)
-    say(f"{folder} is ready: {folder / CARD} shows what it learnt, "
-        f"{run.folder} keeps the run.")  # fmt: skip
+    return export(recipe, prepared, ae, chains, models, pictures, look)
 
 
 def export_command(args: argparse.Namespace) -> None:
-    """An artefact from a run that was trained before."""
+    """An artefact from a run that was trained before, or from another artefact."""
+    if (Path(args.run) / MANIFEST).exists():
+        return _export_again(Path(args.run), args.data, args.models)
     run = Run(Path(args.run))
     recipe = run.recipe()
     if not run.checkpoint.exists():
@@ -148,6 +162,27 @@ def export_command(args: argparse.Namespace) -> None:
     ae = AutoEncoder(prepared.architecture)
     load_weights(ae, groups["model"] if state.finished else groups["best"], run)
     _publish(recipe, prepared, ae.eval(), run, args.models)
+
+
+def _export_again(artefact: Path, data: str | None, models: Path) -> None:
+    """The weights of an artefact with the graphs of this release, as a new version."""
+    manifest = open_model(artefact).manifest
+    options = data_options(manifest.recipe["data"], data)
+    recipe = make_recipe({**manifest.recipe, "data": asdict(options)})
+    prepared = prepare(recipe)
+    if prepared.dataset.fingerprint != manifest.data["fingerprint"]:
+        raise ArtefactError(f"{artefact} was trained on other data than {prepared.dataset.name}.")
+    check_writable(models, recipe.name)
+    ae = AutoEncoder(prepared.architecture)
+    weights = load_file(artefact / WEIGHTS)
+    ae.load_state_dict({k: v for k, v in weights.items() if k != START_POINTS})
+    chains = make_chains(recipe, prepared, ae.eval())
+    with tempfile.TemporaryDirectory() as temporary:
+        pictures = draw_gallery(recipe, prepared, ae, chains, (), Path(temporary))
+        curves = artefact / "losses.png"  # of the training, which is not repeated
+        pictures += [curves] if curves.exists() else []
+        folder = _export(recipe, prepared, ae, chains, models, pictures)
+    say(f"{folder} is ready: the weights of {artefact}, exported again.")
 
 
 def evaluate_command(args: argparse.Namespace) -> None:

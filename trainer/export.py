@@ -47,8 +47,9 @@ def make_chains(recipe: Recipe, prepared: Prepared, ae: AutoEncoder) -> Chains:
     rows = held_out_rows(prepared, CALIBRATION_ROWS)
     sigma = served_sigma(recipe, prepared, rows)
     kernels = make_kernels(
-        ae, sigma, options.root, options.root_degree, options.gain, options.halvings
-    )
+        ae, sigma, options.root, options.root_degree, options.gain, options.halvings,
+        recipe.criterion.levels[0],
+    )  # fmt: skip
     scales = {name: default_scale(kernel, rows) for name, kernel in kernels.items()}
     if prepared.criterion.hidden_noise[0] > 0:
         scales["hidden"] = trained_scale(ae, rows, prepared.criterion.hidden_noise)

@@ -23,7 +23,7 @@ from trainer.pictures import (
     draw_tangents,
 )
 from trainer.prepare import Prepared, held_out_rows
-from trainer.run import Run, said_plainly
+from trainer.run import said_plainly
 from trainer.starts import walked
 
 BACKGROUND_ROWS = 2_000
@@ -47,12 +47,13 @@ def draw_gallery(
     ae: AutoEncoder,
     chains: Chains,
     losses: tuple[Loss, ...],
-    run: Run,
+    folder: Path,
 ) -> list[Path]:
-    """All pictures of a run; the paths, in the order in which the card shows them."""
-    view, folder = view_of(prepared), run.folder
+    """All pictures of a model; the paths, in the order in which the card shows them."""
+    view = view_of(prepared)
     image = view.image is not None
-    names = ["samples", "reconstructions", "tangents", *(["filters"] if image else []), "losses"]
+    names = ["samples", "reconstructions", "tangents", *(["filters"] if image else [])]
+    names += ["losses"] if losses else []
     paths = {name: folder / f"{name}.png" for name in names}
     with said_plainly(folder), torch.no_grad():
         _draw_samples(recipe, prepared, view, chains, paths["samples"])
@@ -60,7 +61,8 @@ def draw_gallery(
         _draw_tangents(prepared, view, ae, chains, paths["tangents"])
         if image and isinstance(ae.encoder[0], Dense):
             draw_filters(view, ae.encoder[0].weight.numpy(), paths["filters"])
-        draw_losses(losses, paths["losses"], recipe.name)
+        if losses:
+            draw_losses(losses, paths["losses"], recipe.name)
     return list(paths.values())
 
 

@@ -117,12 +117,12 @@ def model_graphs(ae: AutoEncoder) -> dict[str, GraphSpec]:
 
 def make_kernels(
     ae: AutoEncoder, sigma: float, root: str = "auto", degree: int = 6, gain: float = 1.0,
-    halvings: int = 0,
+    halvings: int = 0, lowest: float = 0.0,
 ) -> dict[str, Kernel]:  # fmt: skip
-    """Every kernel over this model."""
+    """Every kernel over this model; `lowest` is the lowest noise level that it was trained for."""
     made = make_root(root, ae, degree, gain)
     kernels = {name: kind(ae, sigma, made) for name, kind in KERNELS.items()}
-    return kernels | {"gibbs": Gibbs(ae, sigma, made, halvings)}
+    return kernels | {"gibbs": Gibbs(ae, sigma, made, halvings, lowest)}
 
 
 def kernel_graph(kernel: Kernel) -> GraphSpec:

@@ -1,11 +1,11 @@
-"""Chain kernels as graphs: step(state, noise, scale) -> (next, mean)  (DESIGN, section 2).
+"""Chain kernels as graphs: step(state, noise, scale) -> (next, mean).
 
 | kernel   | step                                                         | from                |
 |----------|--------------------------------------------------------------|---------------------|
 | hidden   | h' = f(g(h)) + s J_f J_fᵀ ε at x = g(h); mean g(h')          | paper, section 2.1  |
 | input    | x' = r(x) + s J_fᵀ J_f ε; mean r(x)                          | paper, section 2.1  |
 | moment   | x' ~ N(r(x), s² α A); mean r(x)                              | paper, eq. chain    |
-| gibbs    | x̃ = x + sσ ε₁, x' ~ N(r(x̃), s²σ² A(x̃)); mean r(x' + ½sσ ε₃)   | finite-step moments |
+| gibbs    | x̃ = x + sσ ε₁, x' ~ N(r(x̃), s²σ² A(x̃)); mean r(x' + aε₃)      | finite-step moments |
 | walkjump | y' = y + s (r(y) - y) + √(2sσ²) ε; mean r(y')                | Saremi, Hyvärinen   |
 
 A kernel is all that the service needs to walk a chain: adding one here, and to KERNELS, adds it
@@ -99,9 +99,12 @@ class Moment(Kernel):
 class Gibbs(Kernel):
     """x̃ = x + sσ ε₁, then x' ~ N(r(x̃), s²σ² A(x̃)): corrupt, and draw from the local posterior.
 
-    A conditioned model is told the level sσ, so a schedule of scales is a schedule of noise. The
-    mean is that of the draw x' with half the noise, not of x̃, so it smooths the draw and seldom
-    blurs it; none at all would be a point such as no model saw when it was told the level sσ.
+    A conditioned model is told the level t = sσ, so a schedule of scales is a schedule of noise.
+
+    The mean is that of the draw, r(x' + aε₃), not of x̃: it smooths the draw and seldom blurs it.
+    A model with one noise level gets half of it, a = t/2. A conditioned model gets a = t/4 and is
+    told 5t/8: more than there is, because x' has an error of its own, but not all of t. Told t, it
+    answered one row in some hundreds with a black or white image (docs/experiments.md).
 
     The posterior is a Gaussian only as far as the data are straight within σ. With `halvings` the
     way back goes over levels t = sσ, sσ/2, sσ/4, ...: given y = X + tε, the point X + (t/2)ε' has
@@ -111,9 +114,12 @@ class Gibbs(Kernel):
     and a Gaussian there is a far smaller claim. The last level is left by the draw above.
     """
 
-    def __init__(self, ae: AutoEncoder, sigma: float, root: Root, halvings: int = 0) -> None:
+    def __init__(
+        self, ae: AutoEncoder, sigma: float, root: Root, halvings: int = 0, lowest: float = 0.0
+    ) -> None:
         super().__init__(ae, sigma, root)
         self.halvings = halvings
+        self.lowest = lowest  # the lowest level that a conditioned model was trained for
 
     @property
     def noise(self) -> int:
@@ -131,9 +137,11 @@ class Gibbs(Kernel):
             at, t = self.ae.linearise(y, self.level(scale)), scale * self.sigma
             spread = 0.75 * t * self.root(at, y, along) + 0.75**0.5 * t / 2 * around
             y, scale = y + 0.75 * (at.value - y) + spread, scale / 2
-        at, level = self.ae.linearise(y, self.level(scale)), self.level(scale)
-        drawn = at.value + scale * self.sigma * self.root(at, y, ε2)
-        return drawn, self.ae(drawn + scale * self.sigma / 2 * ε3, level)
+        at, t = self.ae.linearise(y, self.level(scale)), scale * self.sigma
+        drawn = at.value + t * self.root(at, y, ε2)
+        if not self.ae.architecture.conditioned:
+            return drawn, self.ae(drawn + t / 2 * ε3)
+        return drawn, self.ae(drawn + t / 4 * ε3, (5 / 8 * t).clamp_min(self.lowest))
 
 
 class WalkJump(Kernel):

@@ -218,6 +218,18 @@ def test_a_conditioned_model_is_told_the_kernels_level(name: str, make_ae: Maker
     torch.testing.assert_close(following, expected)
 
 
+def test_gibbs_tells_a_conditioned_model_less_noise_for_the_emitted_mean(make_ae: Maker) -> None:
+    """Noise t/4 at level 5t/8, but never below the levels that the model was trained for."""
+    ae, σ, s = make_ae(ARCHITECTURES["conditioned"]), 0.4, 0.5
+    state, t = torch.randn(3, 4), 0.2
+    for lowest, told in ((0.0, 0.125), (0.15, 0.15)):
+        kernel = make_kernels(ae, σ, lowest=lowest)["gibbs"]
+        noise = torch.randn(3, kernel.noise)
+        following, mean = kernel(state, noise, torch.full((3, 1), s))
+        expected = ae(following + t / 4 * noise[:, -4:], torch.full((3, 1), told))
+        torch.testing.assert_close(mean, expected)
+
+
 @pytest.mark.parametrize("name", ["moment", "gibbs"])
 @pytest.mark.parametrize("root", ["exact", "polynomial", "jacobian"])
 def test_a_kernel_counts_its_roots_noise(name: str, root: str, make_ae: Maker) -> None:
