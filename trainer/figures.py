@@ -1,5 +1,6 @@
 """The figures of a manifest as tables and words, for the card and for the terminal."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -151,6 +152,14 @@ def _scales(figures: Figures) -> Iterator[str]:
 
 def number(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def number_with_error(value: float, error: float | None) -> str:
+    """A value with as many digits as its error supports: `308.3 ± 2.3`, `0.0326 ± 0.0015`."""
+    if not error or not math.isfinite(error):
+        return number(value)
+    digits = min(6, max(0, 1 - math.floor(math.log10(error))))
+    return f"{value:.{digits}f} ± {error:.{digits}f}"
 
 
 def pairs(rows: Mapping[str, Any]) -> str:

@@ -30,11 +30,11 @@ from trainer.data import Dataset, GaussianMixture, Split
 from trainer.errors import DataError
 from trainer.evaluate.chains import draw
 from trainer.evaluate.court import LOST, convene, known_law, search, with_scales
+from trainer.evaluate.distances import sliced_wasserstein
 from trainer.evaluate.judgement import Judgement, judge_chains
 from trainer.evaluate.local import against_truth, moments_at, reconstruction
 from trainer.evaluate.plan import SMALL, Plan, plan_for
-from trainer.evaluate.rows import MOST_ROWS, Held, Rows, held_rows, rows_for, spread
-from trainer.evaluate.wasserstein import sliced_wasserstein
+from trainer.evaluate.rows import MOST_ROWS, Held, Rows, held_rows, read_record, rows_for, spread
 from trainer.evaluate.watch import Watch
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "moments_at",
     "open_model",
     "plan_for",
+    "read_record",
     "rows_for",
     "sliced_wasserstein",
 ]
@@ -91,8 +92,7 @@ def evaluate(
     """Every figure that this data allows; `other` holds test rows of its own."""
     check_width(model, dataset)
     m = model.manifest
-    starts = int(m.recipe.get("sampling", {}).get("start_points", 0))
-    rows = rows_for(dataset, split, m.normaliser, starts, other)
+    rows = rows_for(dataset, split, m.normaliser, read_record(m), other)
     court = convene(model, dataset, rows, plan, watch)
     scales = search(court) if plan.search else dict(m.evaluation.get("scales", {}))
     chosen = {name: float(found["chosen"]) for name, found in scales.items()} if plan.search else {}
@@ -104,7 +104,7 @@ def evaluate(
     with watch.part("first look"):
         first = first_look(court.model, dataset, held)
     judgement = judge_chains(court)
-    figures = {**first, "test rows": rows.words, **judgement.figures}
+    figures = {**first, "test rows": rows.words, "split": rows.facts, **judgement.figures}
     exact = known_law(court) if judgement.sets else None
     if exact is not None:
         figures["exact draws"] = exact

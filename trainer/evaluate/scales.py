@@ -22,12 +22,10 @@ from service.engine.starts import from_noise
 from trainer.evaluate.chains import Tick, from_start
 from trainer.evaluate.classes import entropy
 from trainer.evaluate.classifier import Classifier
-from trainer.evaluate.coverage import density_and_coverage
+from trainer.evaluate.distances import density_and_coverage, kernel_distance, sliced_wasserstein
 from trainer.evaluate.features import Features
-from trainer.evaluate.kid import kernel_distance
 from trainer.evaluate.plan import Plan
 from trainer.evaluate.rows import Rows
-from trainer.evaluate.wasserstein import sliced_wasserstein
 
 FACTORS = (0.25, 0.5, 2**-0.5, 1.0, 2**0.5, 2.0)
 NEAR = 0.05  # of the lowest distance: as good as the best
