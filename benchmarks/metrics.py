@@ -30,9 +30,8 @@ from trainer.data import load, split
 from trainer.evaluate import Plan, Watch, open_model, plan_for, read_record, rows_for
 from trainer.evaluate.comparison import Reference, make_reference
 from trainer.evaluate.court import LOST, Court, centres, convene
-from trainer.evaluate.judgement import REAL
 from trainer.evaluate.sets import ERRORS, SampleSet, real_against_real, set_figures, subset
-from trainer.figures import number_with_error, table
+from trainer.figures import REAL, number_with_error, table
 from trainer.judging import data_options
 
 RESULTS = Path(__file__).parent / "results"

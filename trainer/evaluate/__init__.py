@@ -1,20 +1,21 @@
 """How good a model is, judged on rows it never saw, through the service's own engine.
 
-| figure              | what it says                                                            |
-|---------------------|-------------------------------------------------------------------------|
-| reconstruction      | root mean square of r(x) - x, in standard deviations of the data        |
-| denoising           | the same for r(x + σε), beside that of x + σε itself                    |
-| sliced Wasserstein  | samples against held-out rows, beside training rows against held-out    |
-| moments             | for data of known law: local mean and top tangent against the truth     |
-| log-likelihood      | of test rows under a window on every sample                (parzen.py)  |
-| density, coverage   | are samples where real rows are, and everywhere there      (coverage.py)|
-| kernel distance     | between features of samples and of test rows               (kid.py)     |
-| class entropy       | are all classes drawn equally often                        (classes.py) |
-| mixing              | split R-hat, effective sample size, steps from noise       (mixing.py)  |
-| nearest row         | are samples copies of training rows                        (neighbours.py) |
-| exact draws         | for data of known law: distance to it, beside its own      (exact.py)   |
+| figure              | what it says                                               | where         |
+|---------------------|------------------------------------------------------------|---------------|
+| reconstruction      | root mean square of r(x) - x, in standard deviations       | local.py      |
+| denoising           | the same for r(x + σε), and that of x + σε itself          | local.py      |
+| moments             | data of known law: local mean and top tangent              | local.py      |
+| log-likelihood      | of test rows under a window on every sample                | parzen.py     |
+| density, coverage   | are samples where real rows are, and everywhere there      | distances.py  |
+| kernel, Fréchet     | distance between features of samples and of test rows      | distances.py  |
+| sliced Wasserstein  | distance between samples and test rows themselves          | distances.py  |
+| class entropy       | are all classes drawn equally often                        | classes.py    |
+| mixing              | split R-hat, effective sample size, burn-in                | mixing.py     |
+| nearest row         | are samples copies of training rows                        | neighbours.py |
+| exact draws         | data of known law: distance to it, and of exact draws      | exact.py      |
 
-`first_look` makes the first four, which take seconds; `evaluate` makes all.
+rows.py says which rows judge, comparison.py draws sets of equal size, estimates.py makes errors.
+`first_look` makes the figures that take seconds; `evaluate` makes all.
 """
 
 from dataclasses import replace

@@ -63,9 +63,10 @@ class Grouped:
         return np.bincount(self.groups, minlength=self.count).astype(np.float64)
 
 
-def single(x: Floats) -> Grouped:
-    """Rows that depend on each other in no way, in one group."""
-    return Grouped(x, np.arange(len(x)), np.zeros(len(x), np.int64), 1)
+def single(x: Floats, units: Units | None = None) -> Grouped:
+    """Rows in one group; without `units` each is independent of the others."""
+    units = np.arange(len(x)) if units is None else units
+    return Grouped(x, units, np.zeros(len(x), np.int64), 1)
 
 
 def root_mean_square(real: Floats) -> float:
@@ -76,10 +77,11 @@ def root_mean_square(real: Floats) -> float:
 # --- kernel distance
 
 
-def kernel_distance(real: Floats, samples: Floats) -> float:
-    """Features of real rows (n, f) and of samples (m, f), in any units."""
+def kernel_distance(real: Floats, samples: Floats, chains: Units | None = None) -> float:
+    """Features of real rows (n, f) and of samples (m, f), in any units; chains (m,): where each
+    sample is from."""
     unit = root_mean_square(real)
-    x, y = single(_scaled(real, unit)), single(_scaled(samples, unit))
+    x, y = single(_scaled(real, unit)), single(_scaled(samples, unit), chains)
     return kernel_parts(kernel_sums(x, x), kernel_sums(y, y), kernel_sums(x, y)).value
 
 

@@ -23,10 +23,10 @@ from trainer.evaluate.sets import (
     set_figures,
     subset,
 )
+from trainer.figures import REAL
 
 CONSECUTIVE = 200  # steps whose classes are compared one by one
 SETTLING = 24  # points of the curve from noise
-REAL = "real against real"
 
 
 @dataclass(frozen=True)
