@@ -16,7 +16,8 @@ from trainer.artefact import library_versions, new_version, now
 from trainer.autoencoder import AutoEncoder
 from trainer.card import card
 from trainer.config import Recipe
-from trainer.data import Dataset
+from trainer.data import Dataset, record_split
+from trainer.fit import VALIDATION_ROWS
 from trainer.graphs import GraphSpec, kernel_graph, make_kernels, model_graphs
 from trainer.kernels import Kernel
 from trainer.onnx_files import OPSET, write_graph
@@ -153,7 +154,7 @@ def describe(
         default_emit=chains.emit,
         opset=OPSET,
         files={},
-        data=_data_facts(dataset, prepared),
+        data=_data_facts(dataset, prepared, recipe),
         recipe=recipe.as_dict(),
         libraries=library_versions(),
         created=now(),
@@ -176,11 +177,19 @@ def covariance_scale(recipe: Recipe) -> str:
     return "absolute" if dae or rcae else "relative"
 
 
-def _data_facts(dataset: Dataset, prepared: Prepared) -> dict[str, Any]:
+def _data_facts(dataset: Dataset, prepared: Prepared, recipe: Recipe) -> dict[str, Any]:
+    """What the rows were, and which held-out rows chose what: every call of `held_out_rows` whose
+    result shapes the model belongs into `chose`."""
+    chose = {
+        "weights": VALIDATION_ROWS,
+        "scales": CALIBRATION_ROWS,
+        "start points": recipe.sampling.start_points,
+    }
     return {
         "name": dataset.name,
         "rows": dataset.rows,
         "training_rows": len(prepared.split.train),
         "held_out_rows": len(prepared.split.validation),
         "fingerprint": dataset.fingerprint,
+        "split": record_split(dataset, prepared.split, chose),
     }

@@ -6,7 +6,7 @@ from trainer.data.examine import Examination, examine
 from trainer.data.load import load
 from trainer.data.options import DataOptions
 from trainer.data.source import ArraySource, NpySource, Source
-from trainer.data.split import Split, split
+from trainer.data.split import Split, record_split, split
 from trainer.data.truth import GaussianMixture, Spiral, Truth
 
 __all__ = [
@@ -23,5 +23,6 @@ __all__ = [
     "describe",
     "examine",
     "load",
+    "record_split",
     "split",
 ]

@@ -1,10 +1,14 @@
 """Which rows are learnt from and which are kept to judge by.
 
-The choice never depends on the run's seed: two runs on the same data are judged by the
-same rows.
+The choice never depends on the run's seed: two runs on the same data are judged by the same rows.
+`record_split` says in the manifest how to find them again, and which of them `fit` used to choose
+something. `evaluate` reads that record, so a later version of this code cannot turn rows that chose
+the weights into test rows.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +38,20 @@ def split(dataset: Dataset, options: DataOptions) -> Split:
             "by; at least one of each is needed."
         )
     return Split(train.astype(np.int64, copy=False), validation.astype(np.int64, copy=False))
+
+
+def record_split(dataset: Dataset, parts: Split, chose: Mapping[str, int]) -> dict[str, Any]:
+    """The split, for the manifest. `chose`: for each purpose the number of held-out rows that `fit`
+    picked, at positions i·len // n of the sorted held-out rows.
+
+    Example: `{"seed": 20140, "held_out": "random", "chose": {"weights": 2000, "scales": 256}}`.
+    """
+    held_out = "random" if dataset.held_out is None else "set by the data"
+    return {
+        "seed": _SPLIT_SEED,
+        "held_out": held_out,
+        "chose": {name: min(count, len(parts.validation)) for name, count in chose.items()},
+    }
 
 
 def _chosen(dataset: Dataset, options: DataOptions) -> Index:

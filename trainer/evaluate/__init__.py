@@ -1,20 +1,21 @@
 """How good a model is, judged on rows it never saw, through the service's own engine.
 
-| figure              | what it says                                                            |
-|---------------------|-------------------------------------------------------------------------|
-| reconstruction      | root mean square of r(x) - x, in standard deviations of the data        |
-| denoising           | the same for r(x + σε), beside that of x + σε itself                    |
-| sliced Wasserstein  | samples against held-out rows, beside training rows against held-out    |
-| moments             | for data of known law: local mean and top tangent against the truth     |
-| log-likelihood      | of test rows under a window on every sample                (parzen.py)  |
-| density, coverage   | are samples where real rows are, and everywhere there      (coverage.py)|
-| kernel distance     | between features of samples and of test rows               (kid.py)     |
-| class entropy       | are all classes drawn equally often                        (classes.py) |
-| mixing              | split R-hat, effective sample size, steps from noise       (mixing.py)  |
-| nearest row         | are samples copies of training rows                        (neighbours.py) |
-| exact draws         | for data of known law: distance to it, beside its own      (exact.py)   |
+| figure              | what it says                                               | where         |
+|---------------------|------------------------------------------------------------|---------------|
+| reconstruction      | root mean square of r(x) - x, in standard deviations       | local.py      |
+| denoising           | the same for r(x + σε), and that of x + σε itself          | local.py      |
+| moments             | data of known law: local mean and top tangent              | local.py      |
+| log-likelihood      | of test rows under a window on every sample                | parzen.py     |
+| density, coverage   | are samples where real rows are, and everywhere there      | distances.py  |
+| kernel, Fréchet     | distance between features of samples and of test rows      | distances.py  |
+| sliced Wasserstein  | distance between samples and test rows themselves          | distances.py  |
+| class entropy       | are all classes drawn equally often                        | classes.py    |
+| mixing              | split R-hat, effective sample size, burn-in                | mixing.py     |
+| nearest row         | are samples copies of training rows                        | neighbours.py |
+| exact draws         | data of known law: distance to it, and of exact draws      | exact.py      |
 
-`first_look` makes the first four, which take seconds; `evaluate` makes all.
+rows.py says which rows judge, comparison.py draws sets of equal size, estimates.py makes errors.
+`first_look` makes the figures that take seconds; `evaluate` makes all.
 """
 
 from dataclasses import replace
@@ -30,11 +31,11 @@ from trainer.data import Dataset, GaussianMixture, Split
 from trainer.errors import DataError
 from trainer.evaluate.chains import draw
 from trainer.evaluate.court import LOST, convene, known_law, search, with_scales
+from trainer.evaluate.distances import sliced_wasserstein
 from trainer.evaluate.judgement import Judgement, judge_chains
 from trainer.evaluate.local import against_truth, moments_at, reconstruction
 from trainer.evaluate.plan import SMALL, Plan, plan_for
-from trainer.evaluate.rows import MOST_ROWS, Held, Rows, held_rows, rows_for, spread
-from trainer.evaluate.wasserstein import sliced_wasserstein
+from trainer.evaluate.rows import MOST_ROWS, Held, Rows, held_rows, read_record, rows_for, spread
 from trainer.evaluate.watch import Watch
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "moments_at",
     "open_model",
     "plan_for",
+    "read_record",
     "rows_for",
     "sliced_wasserstein",
 ]
@@ -91,8 +93,7 @@ def evaluate(
     """Every figure that this data allows; `other` holds test rows of its own."""
     check_width(model, dataset)
     m = model.manifest
-    starts = int(m.recipe.get("sampling", {}).get("start_points", 0))
-    rows = rows_for(dataset, split, m.normaliser, starts, other)
+    rows = rows_for(dataset, split, m.normaliser, read_record(m), other)
     court = convene(model, dataset, rows, plan, watch)
     scales = search(court) if plan.search else dict(m.evaluation.get("scales", {}))
     chosen = {name: float(found["chosen"]) for name, found in scales.items()} if plan.search else {}
@@ -104,7 +105,7 @@ def evaluate(
     with watch.part("first look"):
         first = first_look(court.model, dataset, held)
     judgement = judge_chains(court)
-    figures = {**first, "test rows": rows.words, **judgement.figures}
+    figures = {**first, "test rows": rows.words, "split": rows.facts, **judgement.figures}
     exact = known_law(court) if judgement.sets else None
     if exact is not None:
         figures["exact draws"] = exact

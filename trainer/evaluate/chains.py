@@ -4,6 +4,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from service.core.normaliser import Normaliser
 from service.core.types import Doubles, Floats
@@ -26,6 +27,11 @@ class Drawn:
 
     def emitted(self, emission: str) -> Floats:
         return self.noisy if emission == "noisy" else self.mean
+
+    @property
+    def chains(self) -> NDArray[np.int64]:
+        """The walker of each row of `rows`; (T W,)."""
+        return np.tile(np.arange(self.mean.shape[1]), len(self.steps))
 
     def rows(self, emission: str) -> Floats:
         """All of them; (T W, d)."""

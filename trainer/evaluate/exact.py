@@ -9,7 +9,7 @@ import numpy as np
 from service.core.normaliser import Normaliser
 from service.core.types import Doubles
 from trainer.data import Truth
-from trainer.evaluate.wasserstein import sliced_wasserstein
+from trainer.evaluate.distances import sliced_wasserstein
 
 REPEATS = 5
 

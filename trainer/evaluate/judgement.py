@@ -11,11 +11,19 @@ from service.core.types import Doubles, Floats
 from trainer.evaluate.chains import Drawn
 from trainer.evaluate.classes import changes
 from trainer.evaluate.classifier import Classifier
+from trainer.evaluate.comparison import Reference, make_reference
 from trainer.evaluate.court import LOST, Court, centres
-from trainer.evaluate.kid import kernel_distance
-from trainer.evaluate.mixing import Scalars, autocorrelation, mixing, settled
+from trainer.evaluate.distances import root_mean_square
+from trainer.evaluate.mixing import BurnIn, Scalars, autocorrelation, burn_in, mixing
 from trainer.evaluate.neighbours import Neighbours, memorising, neighbours
-from trainer.evaluate.sets import SetFigures, set_figures, subset
+from trainer.evaluate.sets import (
+    SampleSet,
+    SetFigures,
+    real_against_real,
+    set_figures,
+    subset,
+)
+from trainer.figures import REAL
 
 CONSECUTIVE = 200  # steps whose classes are compared one by one
 SETTLING = 24  # points of the curve from noise
@@ -31,7 +39,7 @@ class Judgement:
     class_names: tuple[str, ...] = ()
     correlation: Doubles | None = None  # (lags + 1, f)
     scalar_names: tuple[str, ...] = ()
-    settling: Mapping[int, float] = field(default_factory=dict)  # step -> kernel distance
+    settling: Mapping[int, float] = field(default_factory=dict)  # step -> distance to the end
     copies: tuple[Floats, Floats] | None = None  # samples and the nearest training rows
     distances: tuple[Neighbours, Neighbours] | None = None  # of samples, of test rows
 
@@ -42,27 +50,30 @@ def judge_chains(court: Court) -> Judgement:
         many, few = _many(court), _few(court)
     except DivergedError:
         return Judgement({"samples": LOST}, {})
-    sets = _sets(court, many, few)
+    reference = make_reference(court.rows.test.x, court.features, court.plan.set_rows)
+    sets = _sets(court, many, few, reference)
     figures: dict[str, Any] = {
         "kernel": court.kernel,
         "scale": court.scale,
         "emission": court.emission,
         "features": court.features.words,
+        "comparison": reference.words if reference is not None else "none: too few test rows",
         "samples": {name: found.figures for name, found in sets.items()},
     }
     scalar = Scalars(court.principal)
     late = few.traces[court.plan.burn_in :]
     figures["mixing"] = {"steps": len(late), "chains": late.shape[1], **mixing(late, scalar.names)}
-    settling = _settling(court, many)
-    steps = settled(list(settling), list(settling.values()))
-    figures["mixing"]["burn-in steps"] = steps if steps is not None else f"over {max(settling)}"
+    way = _burn_in(court, many)
+    steps = way.settled
+    figures["mixing"]["burn-in steps"] = steps if steps is not None else f"over {way.steps[-1]}"
     names: tuple[str, ...] = ()
     if isinstance(court.features, Classifier):
         names = tuple(str(name) for name in court.features.names)
         figures["classifier accuracy"] = court.features.accuracy
         figures["mixing"]["class changes a step"] = _changes(court, few)
     result = Judgement(figures, {}, sets, names, autocorrelation(late, court.plan.lags),
-                       scalar.names, settling)  # fmt: skip
+                       scalar.names, dict(zip(way.steps, way.distances.tolist(), strict=True)),
+                       )  # fmt: skip
     return _with_copies(court, many, result) if court.is_own_data else result
 
 
@@ -89,7 +100,9 @@ def _kept(drawn: Drawn, steps: range) -> Drawn:
     return replace(drawn, steps=tuple(steps), mean=drawn.mean[at], noisy=drawn.noisy[at])
 
 
-def _sets(court: Court, many: Drawn, few: Drawn) -> dict[str, SetFigures]:
+def _sets(
+    court: Court, many: Drawn, few: Drawn, reference: Reference | None
+) -> dict[str, SetFigures]:
     """Samples, then what they are compared with."""
     plan, rows = court.plan, court.rows
     emissions = ["mean", "noisy"]
@@ -100,32 +113,37 @@ def _sets(court: Court, many: Drawn, few: Drawn) -> dict[str, SetFigures]:
         f"{plan.chains} long chains": _kept(few, plan.kept_steps(plan.long_kept)),
     }
     samples = {
-        f"{name}, {emission}": drawn.rows(emission)
+        f"{name}, {emission}": SampleSet(drawn.rows(emission), drawn.chains)
         for name, drawn in chains.items()
         for emission in emissions
     }
     count = plan.walkers * plan.kept
-    real = "training rows" if court.is_own_data else "other real rows"
-    samples[real] = subset(rows.train.x, count)
-    if plan.baseline:
-        samples["k-means centres"] = centres(court, count)
+    image = court.dataset.image is not None
+    known = "training rows" if court.is_own_data else "other real rows"
     found = {}
-    with court.watch.part("figures", len(samples)) as tick:
-        for name, x in samples.items():
-            image = court.dataset.image is not None
-            found[name] = set_figures(x, rows, court.features, plan.feature_rows, image=image)
+    with court.watch.part("figures", len(samples) + 2 + plan.baseline) as tick:
+
+        def add(name: str, x: SampleSet) -> None:
+            found[name] = set_figures(x, rows, reference, court.features, image=image)
             tick(1)
+
+        for name, x in samples.items():
+            add(name, x)
+        if reference is not None:
+            found[REAL] = real_against_real(rows, reference, court.features, image=image)
+        tick(1)
+        add(known, SampleSet(subset(rows.train.x, count)))
+        if plan.baseline:
+            add("k-means centres", SampleSet(centres(court, count)))
     return found
 
 
-def _settling(court: Court, many: Drawn) -> dict[int, float]:
-    """The kernel distance of all walkers to validation rows, from the first step on."""
-    real = court.features(court.rows.validation.x)
-    emitted = many.emitted(court.emission)
-    return {
-        step: kernel_distance(real, court.features(x))
-        for step, x in zip(many.steps, emitted, strict=True)
-    }
+def _burn_in(court: Court, many: Drawn) -> BurnIn:
+    """The walkers from noise on, compared with the end of their run."""
+    unit = root_mean_square(court.features(court.rows.validation.x))
+    emitted = many.emitted(court.emission)  # (T, W, d)
+    features = [court.features(x) / unit for x in emitted]
+    return burn_in(many.steps, np.stack(features).astype(np.float32))
 
 
 def _changes(court: Court, few: Drawn) -> float:

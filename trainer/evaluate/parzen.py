@@ -3,8 +3,10 @@
     log p(x) = log 1/m Σ_j exp(-‖x - s_j‖² / 2h²) - d/2 log 2πh²
 
 The bandwidth h is the one, of a grid of hundredths, that gives validation rows the highest mean;
-the figure is the mean over the test rows with its standard error. Distances are float32 products,
-the sum over samples is taken in float64.
+the figure is the mean over the test rows. Its variance is the squared standard error over the test
+rows plus the delete-a-group jackknife over chains: another run of the sampler would give other
+windows. The sum over windows is a sum over groups of chains, so leaving one out is cheap. Distances
+are float32 products, the sum over samples is taken in float64.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from service.core.types import Doubles, Floats
+from trainer.evaluate.estimates import Estimate, Units, deal_groups, jackknife_variance
 from trainer.evaluate.nearest import squared_distances
 
 STEP = 0.01
@@ -21,8 +24,7 @@ COARSE, MOST = 5, 100  # steps between the first guesses, and the widest window 
 
 @dataclass(frozen=True)
 class Parzen:
-    mean: float  # nats a row
-    error: float  # standard error of the mean
+    estimate: Estimate  # nats a row
     bandwidth: float
     curve: Mapping[float, float] = field(default_factory=dict)  # bandwidth -> validation mean
 
@@ -39,6 +41,34 @@ def log_likelihoods(x: Floats, samples: Floats, bandwidths: Sequence[float]) -> 
             out[i, part] = np.log(np.exp(beyond / (2 * v)).sum(1)) - low[:, 0] / (2 * v)
     normaliser: Doubles = np.log(m) + d / 2 * np.log(2 * np.pi * h2)
     return out - normaliser[:, None]
+
+
+def leave_out_means(x: Floats, samples: Floats, groups: Units, h: float) -> tuple[Doubles, Doubles]:
+    """log p of each row x (n, d), (n,); and its mean over rows without each group of samples, (G,).
+
+    A group may hold nearly all of the sum at a row. Subtracting it would leave only rounding, so
+    the other groups are added up instead.
+    """
+    order = np.argsort(groups, kind="stable")
+    ordered, sizes = samples[order], np.bincount(groups)
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    each, without = np.empty(len(x)), np.zeros(len(sizes))
+    for part, distances in squared_distances(x, ordered):
+        low = np.minimum.reduceat(distances, starts, axis=1)  # (k, G)
+        beyond = (np.repeat(low, sizes, axis=1) - distances).astype(np.float64)
+        np.exp(np.divide(beyond, 2 * h * h, out=beyond), out=beyond)
+        logs = np.log(np.add.reduceat(beyond, starts, axis=1)) - low / (2 * h * h)  # (k, G)
+        top = logs.max(axis=1, keepdims=True)
+        each[part] = top[:, 0] + np.log(np.exp(logs - top).sum(1))
+        for g in range(len(sizes)):
+            rest = np.delete(logs, g, axis=1)
+            if rest.size:
+                top = rest.max(axis=1, keepdims=True)
+                without[g] += (top[:, 0] + np.log(np.exp(rest - top).sum(1))).sum()
+    constant = samples.shape[1] / 2 * np.log(2 * np.pi * h * h)
+    rest_sizes = np.maximum(1, len(samples) - sizes)
+    return (each - np.log(len(samples)) - constant,
+            without / len(x) - np.log(rest_sizes) - constant)  # fmt: skip
 
 
 def bandwidth_curve(validation: Floats, samples: Floats) -> dict[float, float]:
@@ -65,10 +95,15 @@ def _best(curve: Mapping[float, float]) -> int:
     return round(max(curve, key=lambda h: curve[h]) / STEP)
 
 
-def parzen(test: Floats, validation: Floats, samples: Floats) -> Parzen:
-    """All in the same units; for images, pixels in [0, 1]."""
+def parzen(
+    test: Floats, validation: Floats, samples: Floats, chains: Units | None = None
+) -> Parzen:
+    """All in the same units; for images, pixels in [0, 1]. chains (m,): where each sample is from;
+    without it every sample is independent of the others."""
     curve = bandwidth_curve(validation, samples)
     h = max(curve, key=lambda k: curve[k])
-    each = log_likelihoods(test, samples, [h])[0]  # (n,)
-    error = float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else 0.0
-    return Parzen(float(each.mean()), error, h, curve)
+    groups = deal_groups(np.arange(len(samples)) if chains is None else chains)
+    each, without = leave_out_means(test, samples, groups, h)
+    over_rows = float(each.var(ddof=1) / len(each)) if len(each) > 1 else 0.0
+    error = float(np.sqrt(over_rows + jackknife_variance(without)))
+    return Parzen(Estimate(float(each.mean()), error), h, curve)

@@ -14,7 +14,7 @@ class Plan:
     chains: int = 20  # few long chains
     long_kept: int = 500  # samples of each: 10,000 in all
     lags: int = 100  # of the autocorrelation
-    feature_rows: int = 5_000  # for density, coverage, kernel distance and neighbours
+    feature_rows: int = 5_000  # at most, for distances between sets and for neighbours
     exact_rows: int = 2_000  # for data of known law
     examples: int = 150_000  # rows that the classifier sees
     baseline: bool = True  # k-means
@@ -22,6 +22,11 @@ class Plan:
     search_walkers: int = 200
     search_steps: int = 60
     search_kept: int = 5  # samples of each, the last ones, `thin` steps apart
+
+    @property
+    def set_rows(self) -> int:
+        """At most so many rows of a set are compared with as many real rows."""
+        return min(self.feature_rows, self.walkers * self.kept, self.chains * self.long_kept)
 
     @property
     def many_steps(self) -> int:

@@ -1,31 +1,54 @@
 """Which rows judge a model, and which ones it is compared with.
 
-| part       | which rows                                            | for                        |
-|------------|-------------------------------------------------------|----------------------------|
-| training   | rows learnt from                                      | reference, k-means, copies |
-| validation | held-out rows that chose the weights that were kept   | bandwidth, scales          |
-| test       | all other held-out rows, or those of another file     | every figure               |
+| part       | which rows                                          | for                        |
+|------------|-----------------------------------------------------|----------------------------|
+| training   | rows learnt from                                    | reference, k-means, copies |
+| validation | held-out rows that `fit` chose weights or scales by | bandwidth, scales          |
+| test       | all other held-out rows, or those of another file   | every figure               |
 
-A small data set has no held-out rows that chose nothing. There every second held-out row is for
-validation and the others are for the test, and the card says so.
+The manifest records what `fit` chose by which held-out rows (`data.split`). A small data set has no
+held-out rows that chose nothing. There a random half of the held-out rows, by the recorded seed, is
+for validation and the other half is for the test, and the card says so.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from service.core.manifest import Manifest
 from service.core.normaliser import Normaliser
 from service.core.types import Doubles, Floats
 from trainer.data import Dataset, Split
 from trainer.data.source import Index
 from trainer.evaluate.classes import Classes
-from trainer.export import CALIBRATION_ROWS
-from trainer.fit import VALIDATION_ROWS
 
 MOST_ROWS = 2_000
 MOST_TEST, MOST_VALUES = 10_000, 50_000_000
 FEWEST_UNTOUCHED = 1_000
+
+# Artefacts without `data.split` were written by code that had these constants.
+SEED_BEFORE_RECORDS = 20_140
+CHOSE_BEFORE_RECORDS = {"weights": 2_000, "scales": 256}
+
+
+@dataclass(frozen=True)
+class SplitRecord:
+    """How many held-out rows chose what, and the seed that deals out the others."""
+
+    seed: int
+    chose: Mapping[str, int]
+
+
+def read_record(manifest: Manifest) -> SplitRecord:
+    """From the manifest; for older artefacts, what was in force when they were written."""
+    record = manifest.data.get("split")
+    if isinstance(record, Mapping):
+        return SplitRecord(int(record["seed"]), dict(record["chose"]))
+    starts = int(manifest.recipe.get("sampling", {}).get("start_points", 0))
+    return SplitRecord(SEED_BEFORE_RECORDS, {**CHOSE_BEFORE_RECORDS, "start points": starts})
 
 
 @dataclass(frozen=True)
@@ -61,6 +84,7 @@ class Rows:
     test: Part
     units: Normaliser  # from the user's units to those the figures are made in
     words: str  # which rows the test rows are
+    facts: Mapping[str, Any]  # the same for the manifest
 
 
 def units_of(dataset: Dataset, normaliser: Normaliser, train: Index) -> Normaliser:
@@ -79,47 +103,50 @@ def units_of(dataset: Dataset, normaliser: Normaliser, train: Index) -> Normalis
 
 
 def spread(index: Index, count: int) -> Index:
-    """At most so many, evenly over all; as `held_out_rows` picks them."""
+    """At most `count` of them, evenly spaced; `prepare.held_out_rows` picks rows in this way."""
     n = min(count, len(index))
     return index[np.arange(n) * len(index) // max(1, n)]
 
 
-def parted(split: Split, start_points: int) -> tuple[Index, Index, str]:
-    """Validation and test rows of the held-out ones, and the test rows in words."""
+def part_held_out(split: Split, record: SplitRecord) -> tuple[Index, Index, str]:
+    """Validation and test rows of the held-out ones, both sorted, and the test rows in words."""
     held_out = split.validation
-    counts = (VALIDATION_ROWS, CALIBRATION_ROWS, start_points)
-    touched = np.unique(np.concatenate([spread(held_out, count) for count in counts]))
+    picked = [spread(held_out, count) for count in record.chose.values()]
+    touched = np.unique(np.concatenate([*picked, held_out[:0]]))
     untouched = np.setdiff1d(held_out, touched)
     if len(untouched) >= FEWEST_UNTOUCHED:
         words = (
-            f"{len(untouched):,} of the {len(held_out):,} held-out rows, {_place(untouched)}; the "
-            f"other {len(touched):,} chose weights, bandwidths and scales"
+            f"{len(untouched):,} of the {len(held_out):,} held-out rows. The other "
+            f"{len(touched):,} chose {_list(record.chose)}, and choose bandwidths and scales here"
         )
         return touched, untouched, words
     if len(held_out) < 2:
         return held_out, held_out, "the one held-out row, which also chose the weights kept"
+    order = np.random.default_rng(record.seed).permutation(held_out)
+    half = len(held_out) // 2
     words = (
-        f"every second of the {len(held_out):,} held-out rows; they were not learnt from, but all "
-        "of them chose which weights were kept"
+        f"a random half of the {len(held_out):,} held-out rows (seed {record.seed}). They were not "
+        f"trained on, but there are too few to spare: they helped to choose {_list(record.chose)}"
     )
-    return held_out[1::2], held_out[::2], words
+    return np.sort(order[:half]), np.sort(order[half:]), words
 
 
-def _place(index: Index) -> str:
-    return f"from row {int(index[0]):,} to {int(index[-1]):,}"
+def _list(chose: Mapping[str, int]) -> str:
+    *first, last = (f"the {name}" for name in chose)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def rows_for(
     dataset: Dataset,
     split: Split,
     normaliser: Normaliser,
-    start_points: int,
+    record: SplitRecord,
     other: Dataset | None = None,
     most: int = MOST_TEST,
 ) -> Rows:
     """The parts of a data set; `other` holds test rows of its own, such as an official test set."""
     units = units_of(dataset, normaliser, split.train)
-    validation, test, words = parted(split, start_points)
+    validation, test, words = part_held_out(split, record)
     train = spread(split.train, max(most, MOST_VALUES // dataset.dims))
 
     def part(source: Dataset, index: Index) -> Part:
@@ -132,5 +159,7 @@ def rows_for(
         judging = part(other, spread(np.arange(other.rows), most))
     else:
         judging = part(dataset, spread(test, most))
+    facts = {"seed": record.seed, "chose": dict(record.chose), "validation rows": len(validation),
+             "test rows": len(judging)}  # fmt: skip
     return Rows(part(dataset, train), part(dataset, spread(validation, MOST_ROWS)), judging, units,
-                words)  # fmt: skip
+                words, facts)  # fmt: skip

@@ -2,10 +2,10 @@
 
 Chains of every candidate start from noise. Their samples are compared with validation rows, never
 with test rows: images by the kernel distance of features, tables by the sliced Wasserstein
-distance. Refused are scales whose chains leave all bounds, lose classes (entropy below 0.9 of the
-real rows') or, in tables, leave the places where real rows are (density below 0.8). Of the scales
-within a twentieth of the lowest distance the largest is taken, because it moves fastest. Where
-every scale is refused, the lowest distance decides.
+distance. A scale is refused if its chains diverge, lose classes (entropy below 0.9 of the real
+rows') or, in tables, leave the places where real rows are (density below 0.8). The largest scale
+within 5 % of the lowest distance is taken, because it moves fastest. If every scale is refused, the
+lowest distance decides.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,12 +22,11 @@ from service.engine.starts import from_noise
 from trainer.evaluate.chains import Tick, from_start
 from trainer.evaluate.classes import entropy
 from trainer.evaluate.classifier import Classifier
-from trainer.evaluate.coverage import density_and_coverage
+from trainer.evaluate.distances import density_and_coverage, kernel_distance, sliced_wasserstein
+from trainer.evaluate.estimates import Units
 from trainer.evaluate.features import Features
-from trainer.evaluate.kid import kernel_distance
 from trainer.evaluate.plan import Plan
 from trainer.evaluate.rows import Rows
-from trainer.evaluate.wasserstein import sliced_wasserstein
 
 FACTORS = (0.25, 0.5, 2**-0.5, 1.0, 2**0.5, 2.0)
 NEAR = 0.05  # of the lowest distance: as good as the best
@@ -54,12 +53,13 @@ class Judge:
     features: Features
     is_table: bool
 
-    def __call__(self, samples: Floats) -> Verdict:
+    def __call__(self, samples: Floats, chains: Units | None = None) -> Verdict:
+        """Samples (m, d); chains (m,): where each is from."""
         real = self.rows.validation.x
         if self.is_table:
             distance = sliced_wasserstein(samples.astype(np.float64), real.astype(np.float64))
             return Verdict(distance, density_and_coverage(real, samples)[0] >= DENSITY)
-        distance = kernel_distance(self.features(real), self.features(samples))
+        distance = kernel_distance(self.features(real), self.features(samples), chains)
         return Verdict(distance, self._has_all_classes(samples))
 
     def _has_all_classes(self, samples: Floats) -> bool:
@@ -147,4 +147,4 @@ def _tried(model: Model, kernel: str, scale: float, judge: Judge, plan: Plan) ->
         )
     except DivergedError:
         return None
-    return judge(drawn.rows(model.manifest.default_emit))
+    return judge(drawn.rows(model.manifest.default_emit), drawn.chains)

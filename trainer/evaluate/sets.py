@@ -1,4 +1,4 @@
-"""The figures of one set of samples; real rows and baselines get the same ones, to compare with."""
+"""The figures of one set of samples. Real rows and baselines get the same figures."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,14 +8,22 @@ import numpy as np
 from service.core.types import Doubles, Floats
 from trainer.evaluate.classes import entropy, shares
 from trainer.evaluate.classifier import Classifier
-from trainer.evaluate.coverage import density_and_coverage
+from trainer.evaluate.comparison import Reference
+from trainer.evaluate.estimates import Estimate, Units, combine, deal_groups
 from trainer.evaluate.features import Features
-from trainer.evaluate.kid import kernel_distance
 from trainer.evaluate.parzen import Parzen, parzen
 from trainer.evaluate.rows import Rows
-from trainer.evaluate.wasserstein import sliced_wasserstein
 
-MOST_DISTANCE = 2_000
+ERRORS = "errors"  # of the figures of a set, by name
+
+
+@dataclass(frozen=True)
+class SampleSet:
+    x: Floats  # (m, d), in the units of `Rows`
+    chains: Units | None = None  # (m,): the chain of each; None: every row is independent
+
+    def __len__(self) -> int:
+        return len(self.x)
 
 
 @dataclass(frozen=True)
@@ -26,33 +34,57 @@ class SetFigures:
 
 
 def subset(x: Floats, count: int) -> Floats:
-    """A random choice that repeats: samples of one chain lie side by side."""
+    """A random choice that repeats."""
     if len(x) <= count:
         return x
     return x[np.sort(np.random.default_rng(0).choice(len(x), count, replace=False))]
 
 
 def set_figures(
-    samples: Floats, rows: Rows, features: Features, most: int, *, image: bool
+    samples: SampleSet, rows: Rows, reference: Reference | None, features: Features, *, image: bool
 ) -> SetFigures:
-    """Samples (m, d), in the units of `rows`; most: how many features are compared."""
+    """Every figure of a set of samples against the test rows."""
+    compared: dict[str, Estimate] = {}
+    if reference is not None and len(samples) >= reference.size:
+        compared = reference.compare(samples.x, samples.chains)
+    window = parzen(rows.test.x, rows.validation.x, samples.x, samples.chains) if image else None
+    return _figures(samples, window, compared, features)
+
+
+def real_against_real(
+    rows: Rows, reference: Reference, features: Features, *, image: bool
+) -> SetFigures:
+    """Two random halves of the test rows, in sets of the same size as all others. Neither the model
+    nor the classifier was trained on either half."""
+    first = reference.draws[0]
+    real, half = rows.test.x[first.index], SampleSet(rows.test.x[first.others])
+    window = parzen(real, rows.validation.x, half.x) if image else None
+    return _figures(half, window, reference.compare_itself(), features)
+
+
+def _figures(
+    samples: SampleSet, window: Parzen | None, compared: dict[str, Estimate], features: Features
+) -> SetFigures:
+    estimates: dict[str, Estimate] = {}
+    if window is not None:
+        estimates["log-likelihood"] = window.estimate
+    estimates |= compared
+    parts = None
+    if isinstance(features, Classifier):
+        predicted = features.predict(samples.x)
+        parts = shares(predicted, features.count)
+        estimates["class entropy"] = class_entropy(predicted, features.count, samples.chains)
     figures: dict[str, Any] = {"samples": len(samples)}
-    density = None
-    if image:
-        density = parzen(rows.test.x, rows.validation.x, samples)
-        figures["log-likelihood"] = density.mean
-        figures["standard error"] = density.error
-        figures["bandwidth"] = density.bandwidth
-    real, ours = features(subset(rows.test.x, most)), features(subset(samples, most))
-    if min(len(real), len(ours)) > 2:
-        figures["density"], figures["coverage"] = density_and_coverage(real, ours)
-        figures["kernel distance"] = kernel_distance(real, ours)
-    figures["sliced Wasserstein"] = sliced_wasserstein(
-        subset(samples, MOST_DISTANCE).astype(np.float64),
-        subset(rows.test.x, MOST_DISTANCE).astype(np.float64),
-    )
-    if not isinstance(features, Classifier):
-        return SetFigures(figures, density)
-    predicted = features.predict(samples)
-    figures["class entropy"] = entropy(predicted, features.count)
-    return SetFigures(figures, density, shares(predicted, features.count))
+    if window is not None:
+        figures["bandwidth"] = window.bandwidth
+    figures |= {name: found.value for name, found in estimates.items()}
+    figures[ERRORS] = {name: found.error for name, found in estimates.items()}
+    return SetFigures(figures, window, parts)
+
+
+def class_entropy(predicted: Units, count: int, chains: Units | None = None) -> Estimate:
+    """Of classes (m,), with the error that other chains would make."""
+    groups = deal_groups(np.arange(len(predicted)) if chains is None else chains)
+    without = [entropy(predicted[groups != g], count) for g in range(int(groups.max()) + 1)
+               if (groups != g).any()]  # fmt: skip
+    return combine(entropy(predicted, count), np.array(without))

@@ -42,7 +42,7 @@ def _near(curve: Mapping[float, float]) -> list[float]:
 def draw_mixing(
     correlation: Float, names: Sequence[str], settling: Mapping[int, float], path: Path
 ) -> None:
-    """Autocorrelation (lags + 1, f) of each function; the distance to real rows from noise on."""
+    """Autocorrelation (lags + 1, f) of each function; the distance to the end of the run."""
     figure = blank(9.6, 3.6)
     left, right = figure.subplots(1, 2)
     plain_axes(left, "Autocorrelation of long chains")
@@ -52,7 +52,7 @@ def draw_mixing(
     left.set_ylim(min(-0.1, float(correlation.min())), 1.02)
     left.legend(frameon=False, fontsize=8)
     label(left, "lag in steps")
-    plain_axes(right, "From noise: distance to real rows")
+    plain_axes(right, "From noise: distance to the end of the run")
     right.plot(list(settling), list(settling.values()), ".-", color=ACCENT, lw=1.4, ms=5)
     right.set_xscale("log")
     right.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))

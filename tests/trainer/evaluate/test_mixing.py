@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trainer.evaluate.features import Principal, principal
-from trainer.evaluate.mixing import Scalars, autocorrelation, mixing, settled
+from trainer.evaluate.mixing import Scalars, autocorrelation, burn_in, mixing
 
 
 def autoregressive(rho, T=2_000, W=20, seed=0):
@@ -40,11 +40,71 @@ def test_autocorrelation_is_a_power_of_rho():
     assert rho == pytest.approx(0.8 ** np.arange(11), abs=0.03)
 
 
-def test_settled_is_the_first_step_at_the_final_level():
-    steps = [1, 2, 4, 8, 16, 32, 64, 128, 256]
-    assert settled(steps, [9, 5, 2, 0.1, 0.11, 0.1, 0.09, 0.1, 0.1]) == 8
-    assert settled(steps, [0.1] * 9) == 1
-    assert settled(steps, [9, 8, 7, 6, 5, 4, 3, 2, 1]) is None
+STEPS = [1, 2, 4, 7, 12, 20, 35, 60, *range(65, 116, 5)]
+
+
+def stationary(kind, rho, seed, W=60, f=8):
+    """Walkers at equilibrium: each keeps its place with probability ρ; (T, W, f)."""
+    rng = np.random.default_rng(seed)
+
+    def draw():
+        x = rng.standard_normal((W, f))
+        return np.maximum(x, 0) if kind == "one-sided" else x
+
+    x, kept = draw(), []
+    for step in range(1, STEPS[-1] + 1):
+        x = np.where(rng.random((W, 1)) < rho, x, draw())
+        if step in STEPS:
+            kept.append(x)
+    return np.stack(kept).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["normal", "one-sided"])
+@pytest.mark.parametrize("rho", [0.0, 0.8, 0.98])
+def test_a_stationary_run_has_no_burn_in(kind, rho):
+    """White or slow: the first step in at least 95 % of the runs, "over" in at most 5 %."""
+    found = [burn_in(STEPS, stationary(kind, rho, seed)).settled for seed in range(40)]
+    assert np.mean([step == 1 for step in found]) >= 0.95
+    assert np.mean([step is None for step in found]) <= 0.05
+
+
+def relaxing(tau, seed, W=100, away=3.0):
+    """x' = ρ x + √(1 - ρ²) ε with ρ = exp(-1/τ), begun 3 standard deviations away; (T, W, 1)."""
+    early = np.unique(np.geomspace(1, 20 * tau, 36).round().astype(int)).tolist()
+    steps = [*early, *range(21 * tau, 39 * tau, tau)]
+    rng, rho = np.random.default_rng(seed), np.exp(-1 / tau)
+    x, kept = away + rng.standard_normal((W, 1)), []
+    for step in range(1, steps[-1] + 1):
+        x = rho * x + np.sqrt(1 - rho**2) * rng.standard_normal((W, 1))
+        if step in steps:
+            kept.append(x)
+    return steps, np.stack(kept).astype(np.float32)
+
+
+@pytest.mark.parametrize("tau", [5, 20])
+def test_the_burn_in_of_a_relaxing_run_is_its_relaxation_time(tau):
+    """N(δ, 1) is at the kernel distance 12δ² + 9δ⁴ + δ⁶ from N(0, 1), and δ = 3 exp(-t/τ)."""
+    for seed in range(5):
+        found = burn_in(*relaxing(tau, seed))
+        delta = np.sqrt(max(np.real(z) for z in np.roots([1, 9, 12, -found.limit])))
+        expected = tau * np.log(3 / delta)
+        assert expected / 2 < found.settled < 2 * expected
+        assert tau / 2 < found.settled < 3 * tau
+
+
+def test_a_run_that_still_moves_at_its_end_has_no_burn_in_yet():
+    """By one and a half standard deviations during the last third, and more before."""
+    away = np.linspace(4.5, 0, len(STEPS))[:, None, None]
+    for seed in range(3):
+        assert burn_in(STEPS, stationary("normal", 0, seed) + np.float32(away)).settled is None
+
+
+def test_walkers_that_stand_still_have_settled():
+    """All steps are the same, so every distance is that of the end to itself."""
+    x = np.repeat(stationary("normal", 0, 0)[:1], len(STEPS), axis=0)
+    found = burn_in(STEPS, x)
+    assert found.distances == pytest.approx(np.zeros(len(STEPS)), abs=1e-6)
+    assert found.settled == 1
 
 
 def test_scalars_are_components_and_the_squared_distance_from_the_mean():

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 
-from trainer.evaluate.parzen import bandwidth_curve, log_likelihoods, parzen
+from trainer.evaluate.parzen import bandwidth_curve, leave_out_means, log_likelihoods, parzen
 
 
 def cloud(n, d, seed=0, spread=1.0):
@@ -56,17 +56,30 @@ def test_the_bandwidth_is_chosen_on_validation_and_not_on_test_rows():
     assert parzen(test, test, s).bandwidth > parzen(test, validation, s).bandwidth
 
 
-def test_the_error_is_the_standard_error_of_the_mean():
+def test_the_error_is_that_over_test_rows_and_that_over_chains():
     test, validation, s = (cloud(n, 4, seed=n) for n in (100, 50, 200))
-    found = parzen(test, validation, s)
+    chains = np.arange(200) % 10
+    found = parzen(test, validation, s, chains)
     each = log_likelihoods(test, s, [found.bandwidth])[0]
-    assert found.mean == pytest.approx(each.mean())
-    assert found.error == pytest.approx(each.std(ddof=1) / 10)
+    left_out = [log_likelihoods(test, s[chains != c], [found.bandwidth]).mean() for c in range(10)]
+    over_chains = 9 / 10 * np.square(left_out - np.mean(left_out)).sum()
+    assert found.estimate.value == pytest.approx(each.mean())
+    assert found.estimate.error**2 == pytest.approx(each.var(ddof=1) / 100 + over_chains, rel=1e-4)
+
+
+def test_a_group_that_holds_the_whole_sum_can_be_left_out():
+    """Row 0 is 40 bandwidths away from every sample but one."""
+    test = np.zeros((1, 2), np.float32)
+    s = np.array([[0, 0], [4, 0], [0, 4]], np.float32)
+    each, without = leave_out_means(test, s, np.array([0, 1, 1]), 0.1)
+    assert each == pytest.approx(log_likelihoods(test, s, [0.1])[0])
+    expected = [log_likelihoods(test, rest, [0.1]).item() for rest in (s[1:], s[:1])]
+    assert without == pytest.approx(expected) and without[0] < -700
 
 
 def test_approaches_the_true_density_as_samples_grow():
     """E log p(x) of a Gaussian is its negative entropy."""
     test, validation, s = (cloud(n, 2, seed=n) for n in (2_000, 500, 8_000))
     entropy = multivariate_normal([0, 0], 1).entropy()
-    found = parzen(test, validation, s)
-    assert found.mean == pytest.approx(-entropy, abs=3 * found.error + 0.05)
+    found = parzen(test, validation, s).estimate
+    assert found.value == pytest.approx(-entropy, abs=3 * found.error + 0.05)

@@ -8,7 +8,7 @@ import pytest
 from service.engine.model import Model
 from trainer.evaluate.features import principal
 from trainer.evaluate.plan import Plan
-from trainer.evaluate.rows import rows_for
+from trainer.evaluate.rows import read_record, rows_for
 from trainer.evaluate.scales import (
     Judge,
     Verdict,
@@ -28,7 +28,9 @@ def with_scale(model, scale, **more):
 @pytest.fixture(scope="module")
 def judge(exact):
     model, _, prepared = exact
-    rows = rows_for(prepared.dataset, prepared.split, model.manifest.normaliser, 16)
+    rows = rows_for(
+        prepared.dataset, prepared.split, model.manifest.normaliser, read_record(model.manifest)
+    )
     return Judge(rows, principal(rows.train.x), is_table=True)
 
 

@@ -1,0 +1,222 @@
+"""Do the metrics rank sets of images as a person would? One table for MNIST.
+
+    python benchmarks/metrics.py --data PATH [--models DIR] [--quick] [--only NAME ...]
+
+Every set is compared with the same test rows, which neither a model nor the feature classifier was
+trained on: real rows against real rows, training rows, sets that a person rejects at sight (one
+repeated image, class means, images shrunk to the mean image, shrunken features, k-means centres),
+and the samples of every shipped MNIST model (10,000 from 500 chains that began in noise).
+
+Rows are kept in `results/metrics.json` and computed again only if their key changed: the data, the
+plan, and for a model its files and scale. `results/metrics.md` is the table.
+"""
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from service.core.errors import DivergedError
+from service.core.types import Floats
+from service.engine.model import Model
+from trainer.commands import find_artefact
+from trainer.data import load, split
+from trainer.evaluate import Plan, Watch, open_model, plan_for, read_record, rows_for
+from trainer.evaluate.comparison import Reference, make_reference
+from trainer.evaluate.court import LOST, Court, centres, convene
+from trainer.evaluate.sets import ERRORS, SampleSet, real_against_real, set_figures, subset
+from trainer.figures import REAL, number_with_error, table
+from trainer.judging import data_options
+
+RESULTS = Path(__file__).parent / "results"
+VERSION = 1  # of the metrics: raise it when a formula changes
+SHRUNK = 0.8
+COLUMNS = {
+    "log-likelihood": "Parzen, nats",
+    "density": "density",
+    "coverage": "coverage",
+    "kernel distance": "kernel distance",
+    "Fréchet distance": "Fréchet distance",
+    "class entropy": "class entropy",
+    "sliced Wasserstein": "sliced Wasserstein",
+}
+Figures = dict[str, Any]
+Shrink = "features × 0.8"
+
+
+def sets_of_images(court: Court, count: int) -> dict[str, Callable[[], SampleSet]]:
+    """Sets that need no model, by name."""
+    x, labels = court.rows.train.x, court.rows.train.labels
+    assert labels is not None
+    rng = np.random.default_rng(0)
+    pick = np.sort(rng.choice(len(x), min(count, len(x)), replace=False))
+    mean = x.mean(0)
+
+    def class_means() -> Floats:
+        classes = np.unique(labels)
+        means = np.stack([x[labels == c].mean(0) for c in classes])
+        return np.asarray(means[np.searchsorted(classes, labels[pick])], np.float32)
+
+    return {
+        "training rows": lambda: SampleSet(subset(x, count)),
+        "one repeated image": lambda: SampleSet(np.repeat(x[pick[:1]], count, axis=0)),
+        "class means": lambda: SampleSet(class_means()),
+        f"images shrunk to the mean, × {SHRUNK}": lambda: SampleSet(
+            np.asarray(mean + SHRUNK * (x[pick] - mean), np.float32)
+        ),
+        "k-means centres": lambda: SampleSet(centres(court, count)),
+    }
+
+
+def draw_samples(court: Court) -> SampleSet:
+    """By the model's default kernel, scale and emission, from noise."""
+    plan = court.plan
+    steps = plan.kept_steps(plan.kept)
+    with court.watch.part(court.model.manifest.reference, plan.walkers * plan.many_steps) as tick:
+        drawn = court.walked(plan.walkers, plan.many_steps, steps, tick, seed=1)
+    return SampleSet(drawn.rows(court.emission), drawn.chains)
+
+
+class Table:
+    """Rows by name, written after each one."""
+
+    def __init__(self, folder: Path, only: list[str]) -> None:
+        self.path, self.only = folder / "metrics.json", only
+        stored = json.loads(self.path.read_text("utf-8")) if self.path.exists() else {}
+        self.rows: dict[str, Figures] = stored.get("rows", {})
+        self.facts: Figures = stored.get("facts", {})
+
+    def fill(self, name: str, key: str, make: Callable[[], Figures]) -> None:
+        if (self.only and name not in self.only) or self.rows.get(name, {}).get("key") == key:
+            return
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        self.rows[name] = {**make(), "key": key}
+        self.write()
+
+    def keep(self, names: list[str]) -> None:
+        """Drop rows of models that are gone, and put the others in order."""
+        self.rows = {name: self.rows[name] for name in names if name in self.rows}
+        self.write()
+
+    def write(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        body = {"facts": self.facts, "rows": self.rows}
+        self.path.write_text(json.dumps(body, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        self.path.with_suffix(".md").write_text(self.text(), "utf-8")
+
+    def text(self) -> str:
+        lines = []
+        for name, found in self.rows.items():
+            errors = found.get(ERRORS, {})
+            cells = [number_with_error(found[c], errors.get(c)) if c in found else ""
+                     for c in COLUMNS]  # fmt: skip
+            lines.append([name, *(cells if "lost" not in found else [LOST, *[""] * 6])])
+        facts = ", ".join(f"{k}: {v}" for k, v in self.facts.items())
+        return (
+            "# Metrics of sets of MNIST images\n\nMade by `python benchmarks/metrics.py`. A figure "
+            "is followed by its standard error, which includes what another run of the sampler and "
+            "other test rows would change. Parzen of real against real is of half the test rows "
+            f"under windows on the other half, so on fewer windows than the others.\n\n{facts}.\n\n"
+            + table(["", *COLUMNS.values()], lines)
+            + "\n"
+        )
+
+
+def key_of(*parts: object) -> str:
+    return hashlib.sha256(repr((VERSION, *parts)).encode()).hexdigest()[:16]
+
+
+def model_key(model: Model) -> object:
+    m = model.manifest
+    graphs = {name: digest for name, digest in m.files.items() if name.endswith(".onnx")}
+    return (sorted(graphs.items()), m.default_kernel, m.kernels[m.default_kernel].scale)
+
+
+def shipped(models: Path) -> list[Path]:
+    """The newest version of every model of MNIST."""
+    names = sorted(p.name for p in models.iterdir() if p.name.startswith("mnist-"))
+    return [find_artefact(name, models) for name in names]
+
+
+def figures_of(court: Court, reference: Reference, samples: SampleSet) -> Figures:
+    return set_figures(samples, court.rows, reference, court.features, image=True).figures
+
+
+def shrunken_features(court: Court, reference: Reference, count: int) -> Figures:
+    """No images have these features, so the figures of images are left out."""
+    features = court.features
+
+    class Shrunken:
+        words = Shrink
+
+        def __call__(self, x: Floats) -> Floats:
+            return np.asarray(SHRUNK * features(x), np.float32)
+
+    shrunken = replace(reference, features=Shrunken())
+    found = shrunken.compare(subset(court.rows.train.x, count))
+    del found["sliced Wasserstein"]
+    errors = {name: estimate.error for name, estimate in found.items()}
+    return {**{name: estimate.value for name, estimate in found.items()}, ERRORS: errors}
+
+
+def run(data: str, models: Path, out: Path, plan: Plan, only: list[str]) -> None:
+    folders = shipped(models)
+    first = open_model(folders[0])
+    options = data_options(first.manifest.recipe["data"], data)
+    dataset = load(options, None)
+    parts = split(dataset, options)
+    rows = rows_for(dataset, parts, first.manifest.normaliser, read_record(first.manifest))
+    court = convene(first, dataset, rows, plan, Watch(sys.stderr))
+    reference = make_reference(rows.test.x, court.features, plan.set_rows)
+    assert reference is not None, "MNIST has enough test rows"
+    count = plan.walkers * plan.kept
+    results = Table(out, only)
+    results.facts = {"features": court.features.words, "sets": reference.words,
+                     "test rows": len(rows.test)}  # fmt: skip
+    common = (dataset.fingerprint, repr(plan))
+
+    results.fill(REAL, key_of(common), lambda: real_against_real(
+        rows, reference, court.features, image=True).figures)  # fmt: skip
+    sets = sets_of_images(court, count)
+    for name, make in sets.items():
+        results.fill(name, key_of(common, name),
+                     lambda make=make: figures_of(court, reference, make()))  # type: ignore[misc]  # fmt: skip
+    results.fill(Shrink, key_of(common, Shrink),
+                 lambda: shrunken_features(court, reference, count))  # fmt: skip
+    names = [REAL, *sets, Shrink]
+    for folder in folders:
+        model = open_model(folder)
+        here = replace(court, model=model)
+
+        def judge(here: Court = here) -> Figures:
+            try:
+                return figures_of(here, reference, draw_samples(here))
+            except DivergedError:
+                return {"lost": True}
+
+        results.fill(model.manifest.name, key_of(common, model_key(model)), judge)
+        names.append(model.manifest.name)
+    results.keep(names)
+    print(results.text())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--data", required=True, metavar="PATH", help="the MNIST training images")
+    parser.add_argument("--models", type=Path, default=Path("models"), metavar="DIR")
+    parser.add_argument("--out", type=Path, default=RESULTS, metavar="DIR")
+    parser.add_argument("--quick", action="store_true", help="1,000 samples instead of 10,000")
+    parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="only these rows")
+    args = parser.parse_args()
+    plan = replace(plan_for(784, quick=args.quick, search=False), baseline=True)
+    run(args.data, args.models, args.out, plan, args.only)
+
+
+if __name__ == "__main__":
+    main()
