@@ -166,5 +166,4 @@ def _signed(tangents: Doubles) -> Doubles:
     """A tangent's sign means nothing. Its largest component is made positive, so that the same
     point gives the same answer whichever way the eigenpairs were found."""
     peaks = np.take_along_axis(tangents, np.abs(tangents).argmax(axis=1)[:, None], axis=1)
-    signed: Doubles = tangents * np.where(peaks < 0, -1.0, 1.0)
-    return signed
+    return np.ascontiguousarray(tangents * np.where(peaks < 0, -1.0, 1.0))
