@@ -65,6 +65,11 @@ class Spread:
         at = np.asarray(self.points, np.float64) @ U.T  # (n, k)
         return at.var(axis=0), at.min(axis=0), at.max(axis=0)
 
+    def within_columns(self, mean: Doubles, r: Doubles) -> Doubles:
+        """The mean with every column moved into the points' range, or as far as r; (d,)."""
+        low, high = self.points.min(axis=0), self.points.max(axis=0)
+        return np.clip(mean, np.minimum(low, r), np.maximum(high, r))
+
     @property
     def is_known(self) -> bool:
         return len(self.points) >= FEWEST_POINTS
@@ -104,6 +109,8 @@ def local_moments(
         return Moments(r64, alpha * λ, _signed(U), score)
     gain, moved, shrunk = _bounded(U, λ, U @ r64, U @ x64, alpha, spread)
     mean = r64 + moved @ U  # x + (I - A)⁻¹ (r - x)
+    if shrunk and spread is not None and spread.is_known:
+        mean = spread.within_columns(mean, r64)
     order = np.argsort(-gain, kind="stable")  # a bound may change it
     return Moments(mean, alpha * gain[order], _signed(U[order]), score, shrunk)
 
