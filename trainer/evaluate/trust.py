@@ -14,6 +14,7 @@ Typicality is the percentile of t(x) = ‖x − r‖² − σ² tr J (service.en
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -43,6 +44,14 @@ def moments_sigma_for(model: Model, rows: Floats) -> float:
         return model.run("reconstruct", x=z, **model.noise_level(len(z), sigma))["mean"]
 
     return clean_level(reconstruct, rows, levels_of(m))
+
+
+def with_clean_level(model: Model, rows: Floats) -> Model:
+    """The model with `moments_sigma` and `typical` measured on held-out rows; (n, d)."""
+    sigma = moments_sigma_for(model, rows)
+    typical = typical_quantiles(model, rows, sigma)
+    manifest = replace(model.manifest, moments_sigma=sigma, typical=typical)
+    return Model(model.folder, manifest)
 
 
 def levels_of(m: Manifest) -> list[float]:

@@ -46,6 +46,15 @@ def decaying() -> Any:
 
 
 @pytest.fixture(scope="module")
+def plain(make_linear: Maker, decaying: Any) -> Model:
+    return gaussian(make_linear, decaying)
+
+
+def changed(model: Model, **facts: Any) -> Model:
+    return Model(model.folder, replace(model.manifest, **facts), threads=1)
+
+
+@pytest.fixture(scope="module")
 def mixed(make_linear: Maker, decaying: Any) -> Model:
     """Columns whose scales lie over two decades."""
     return gaussian(make_linear, decaying, scale=10 ** np.linspace(-1, 1, 6))
@@ -98,7 +107,7 @@ def test_inverted_in_data_units_is_refused_where_the_whole_jacobian_is_too_large
     assert not make_plan(mixed, 10, replace(question, units="standard"), 1, 359).whole
 
 
-@pytest.mark.parametrize(("d", "k"), [(6, 2), (40, 5), (160, 12)])
+@pytest.mark.parametrize(("d", "k"), [(6, 2), (160, 12)])
 def test_the_dimension_of_a_gaussian_subspace_tends_to_its_own(
     worker: Worker, make_linear: Maker, d: int, k: int
 ) -> None:
@@ -118,25 +127,24 @@ def test_the_dimension_of_a_gaussian_subspace_tends_to_its_own(
     assert d > 128 or off[1] < off[0] / 10
 
 
-def test_the_typicality_statistic_is_what_it_says(make_linear: Maker, decaying: Any) -> None:
+def test_the_typicality_statistic_is_what_it_says(plain: Model, decaying: Any) -> None:
     """‖x − r‖² − σ² tr J, with both parts in closed form."""
-    model = gaussian(make_linear, decaying)
-    x, m = model.start_points(), np.random.default_rng(1).standard_normal(6)
+    x, m = plain.start_points(), np.random.default_rng(1).standard_normal(6)
     A = (rotation(6) * (decaying / (decaying + SIGMA**2))) @ rotation(6).T
     moved = np.square((x - m) @ (np.eye(6) - A)).sum(1)
     expected = moved - SIGMA**2 * np.trace(A)
-    np.testing.assert_allclose(typicality_statistic(model, x, SIGMA), expected, atol=1e-5)
+    np.testing.assert_allclose(typicality_statistic(plain, x, SIGMA), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("d", [6, 160])
 def test_typicality_is_a_rows_percentile_among_the_recorded(
-    worker: Worker, make_linear: Maker, d: int
+    worker: Worker, make_linear: Maker, plain: Model, d: int
 ) -> None:
-    model = gaussian(make_linear, np.geomspace(4, 0.01, d))
+    model = plain if d == 6 else gaussian(make_linear, np.geomspace(4, 0.01, d))
     rows = model.start_points()
     t = typicality_statistic(model, rows, SIGMA)
     typical = tuple(np.quantile(t, np.linspace(0, 1, 101)).tolist())
-    model = Model(model.folder, replace(model.manifest, typical=typical), threads=1)
+    model = changed(model, typical=typical)
     got = ask(worker, model, rows[:20], "trust").trust
     for i in range(20):
         assert got[i].typicality == pytest.approx(100 * (t < t[i]).sum() / 199, abs=1.5)
@@ -144,21 +152,18 @@ def test_typicality_is_a_rows_percentile_among_the_recorded(
     far = rows[:1] + 30 * rotation(d)[:, -1].astype(np.float32)  # across, where r must move it
     [trust] = ask(worker, model, far, "trust").trust
     assert trust.typicality == 100 and "not like the data" in " ".join(trust.warnings)
-    other = replace(model.manifest, noise_levels=(0.1, 1.0))
     question = Question(parts=frozenset({"trust"}))
-    elsewhere = Model(model.folder, replace(other, noise_levels=None), threads=1)
-    plan = make_plan(elsewhere, 1, question, 128, 4_000_000)
-    found = asyncio.run(find_moments(worker, elsewhere, far, 0.4, question, plan))
-    assert found.trust is not None and found.trust[0].typicality is None
+    plan = make_plan(model, 1, question, 128, 4_000_000)
+    elsewhere = asyncio.run(find_moments(worker, model, far, 0.4, question, plan))
+    assert elsewhere.trust is not None and elsewhere.trust[0].typicality is None
 
 
 def test_sound_moments_carry_no_indicators_unless_asked_and_unsound_ones_do(
-    worker: Worker, make_linear: Maker, decaying: Any
+    worker: Worker, make_linear: Maker, plain: Model
 ) -> None:
-    model = gaussian(make_linear, decaying)
-    x = model.start_points()[:3]
-    assert ask(worker, model, x).trust is None
-    asked = ask(worker, model, x, "trust").trust
+    x = plain.start_points()[:3]
+    assert ask(worker, plain, x).trust is None
+    asked = ask(worker, plain, x, "trust").trust
     assert all(t.asymmetry < 1e-5 and t.mass_below_zero < 1e-5 and not t.warnings for t in asked)
     wide = make_linear(np.full(6, 1.8), rotation(6), np.zeros(6))  # λ = 1.8 everywhere
     unasked = ask(worker, wide, x).trust
@@ -166,12 +171,10 @@ def test_sound_moments_carry_no_indicators_unless_asked_and_unsound_ones_do(
 
 
 def test_one_bad_point_among_good_ones_is_the_one_that_is_marked(
-    worker: Worker, make_linear: Maker, decaying: Any
+    worker: Worker, plain: Model
 ) -> None:
-    model = gaussian(make_linear, decaying)
-    t = typicality_statistic(model, model.start_points(), SIGMA)
-    typical = tuple(np.quantile(t, np.linspace(0, 1, 101)).tolist())
-    model = Model(model.folder, replace(model.manifest, typical=typical), threads=1)
+    t = typicality_statistic(plain, plain.start_points(), SIGMA)
+    model = changed(plain, typical=tuple(np.quantile(t, np.linspace(0, 1, 101)).tolist()))
     middle = model.start_points()[np.argsort(t)[95:97]]
     x = np.stack([middle[0], middle[0] + 50, middle[1]])
     trust = ask(worker, model, x).trust
@@ -180,16 +183,15 @@ def test_one_bad_point_among_good_ones_is_the_one_that_is_marked(
 
 @pytest.mark.parametrize("part", ["score", "dimension"])
 def test_what_needs_the_scale_is_refused_where_it_is_unknown(
-    worker: Worker, make_linear: Maker, decaying: Any, part: Part
+    worker: Worker, plain: Model, part: Part
 ) -> None:
-    model = gaussian(make_linear, decaying, covariance_scale="relative")
+    model = changed(plain, covariance_scale="relative")
     with pytest.raises(InputError, match=f"up to a factor, so `{part}` is unknown"):
         make_plan(model, 1, Question(parts=frozenset({part})), 128, 10**6)
     got = ask(worker, model, model.start_points()[:1])
     assert got.score is None and got.mean is not None and got.tangents is not None
 
 
-def test_a_curve_needs_a_range_of_noise_levels(make_linear: Maker, decaying: Any) -> None:
-    model = gaussian(make_linear, decaying)
+def test_a_curve_needs_a_range_of_noise_levels(plain: Model) -> None:
     with pytest.raises(InputError, match="ask for `dimension` instead"):
-        make_plan(model, 1, Question(parts=frozenset({"dimension_curve"})), 128, 10**6)
+        make_plan(plain, 1, Question(parts=frozenset({"dimension_curve"})), 128, 10**6)
