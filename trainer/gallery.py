@@ -7,11 +7,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from service.core.moments import Moments, in_user_units, local_moments, spectrum_of
-from service.core.types import Doubles
+from service.core.moments import (
+    Moments,
+    in_user_units,
+    local_moments,
+    scaled_moments,
+    spectrum_of,
+)
+from service.core.types import Doubles, Floats
 from trainer.autoencoder import AutoEncoder
 from trainer.checkpoint import Loss
 from trainer.config import Recipe
+from trainer.evaluate.trust import clean_level, levels_between
 from trainer.export import Chains
 from trainer.layers import Dense
 from trainer.pictures import (
@@ -28,6 +35,7 @@ from trainer.starts import walked
 
 BACKGROUND_ROWS = 2_000
 TANGENTS = 8
+CLEAN_ROWS = 10_000
 WALKERS, KEPT, THIN = 10, 20, 5
 SCATTERED = 500  # walkers and tangents of a table's scatter plot
 
@@ -86,7 +94,7 @@ def _draw_reconstructions(
     noisy = z
     if prepared.criterion.kind == "dae":
         noisy = prepared.criterion.corrupted(z, torch.full((len(z), 1), chains.sigma), g)
-    r: Tensor = ae(noisy, _level(ae, chains, len(z)))
+    r: Tensor = ae(noisy, _level(ae, chains.sigma, len(z)))
     to_user = prepared.normaliser.to_user
     draw_reconstructions(view, to_user(z.numpy()), to_user(noisy.numpy()), to_user(r.numpy()), path)
 
@@ -95,8 +103,8 @@ def _draw_tangents(
     prepared: Prepared, view: View, ae: AutoEncoder, chains: Chains, path: Path
 ) -> None:
     count = 8 if view.image is not None else 300
-    z = held_out_rows(prepared, count)
-    local = [moments_in_torch(prepared, ae, chains, row[None]) for row in z]
+    z, sigma = held_out_rows(prepared, count), clean_sigma(prepared, ae, chains)
+    local = [moments_in_torch(prepared, ae, sigma, row[None]) for row in z]
     draw_tangents(
         view, prepared.normaliser.to_user(z.numpy()),
         np.stack([m.tangents[:TANGENTS] for m in local]),
@@ -104,20 +112,36 @@ def _draw_tangents(
     )  # fmt: skip
 
 
-def moments_in_torch(prepared: Prepared, ae: AutoEncoder, chains: Chains, z: Tensor) -> Moments:
+def moments_in_torch(prepared: Prepared, ae: AutoEncoder, sigma: float, z: Tensor) -> Moments:
     """Asymptotic moments at one row z (1, d), in the user's units."""
-    at = ae.linearise(z, _level(ae, chains, 1))
+    at = ae.linearise(z, _level(ae, sigma, 1))
 
     def products(v: NDArray[np.floating]) -> Doubles:
         u = torch.as_tensor(v, dtype=torch.float32)[None]  # (1, k, d)
         return ((at.jvp(u) + at.vjp(u)) / 2)[0].double().numpy()
 
-    spectrum = spectrum_of(products, z.shape[1], TANGENTS)
-    local = local_moments(
-        z[0].numpy(), at.value[0].numpy(), spectrum, chains.sigma**2, "asymptotic"
-    )
-    return in_user_units(local, prepared.normaliser)
+    alpha, units = sigma**2, prepared.normaliser
+    if units.is_uniform:
+        spectrum = spectrum_of(products, z.shape[1], TANGENTS)
+        local = local_moments(z[0].numpy(), at.value[0].numpy(), spectrum, alpha, "asymptotic")
+        return in_user_units(local, units)
+    spectrum = spectrum_of(products, z.shape[1], TANGENTS, scale=units.scale)
+    return scaled_moments(z[0].numpy(), at.value[0].numpy(), spectrum, alpha, units)
 
 
-def _level(ae: AutoEncoder, chains: Chains, rows: int) -> Tensor | None:
-    return torch.full((rows, 1), chains.sigma) if ae.architecture.conditioned else None
+def clean_sigma(prepared: Prepared, ae: AutoEncoder, chains: Chains) -> float:
+    """The noise level for clean rows, found as `evaluate` finds it in the exported graphs."""
+    if not ae.architecture.conditioned:
+        return chains.sigma
+
+    def reconstruct(z: Floats, sigma: float) -> Floats:
+        r: Tensor = ae(torch.from_numpy(z), _level(ae, sigma, len(z)))
+        return r.numpy()
+
+    levels = levels_between(*prepared.criterion.sigma, chains.sigma)
+    rows = held_out_rows(prepared, CLEAN_ROWS).numpy()
+    return clean_level(reconstruct, rows, levels)
+
+
+def _level(ae: AutoEncoder, sigma: float, rows: int) -> Tensor | None:
+    return torch.full((rows, 1), sigma) if ae.architecture.conditioned else None

@@ -83,7 +83,7 @@ class Express:
 def _answered(parcel: Parcel, work: Reconstructing, found: Named, name: str) -> bool:
     model = work.model.manifest.reference
     try:
-        body = write_json({"model": model, **found})
+        body = write_json({"model": model, "sigma": work.sigma, **found})
     except LocalMomentsError:
         return False
     headers = [

@@ -63,8 +63,8 @@ def _summary(model: Model, served: Catalogue) -> dict[str, Any]:
 
 
 def _facts(m: Manifest) -> dict[str, Any]:
-    names = ("loss", "alpha", "sigma", "covariance_scale", "hidden_dims", "features",
-             "default_emit", "data", "libraries", "created")  # fmt: skip
+    names = ("loss", "alpha", "sigma", "moments_sigma", "covariance_scale", "hidden_dims",
+             "features", "default_emit", "data", "libraries", "created")  # fmt: skip
     return {**{name: getattr(m, name) for name in names}, "figures": m.evaluation}
 
 

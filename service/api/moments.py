@@ -1,7 +1,9 @@
 """GET and POST /moments: where the data goes from a point, and in which directions it spreads."""
 
+import json
 from typing import Annotated, Any
 
+import numpy as np
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
@@ -28,19 +30,21 @@ from service.api.schemas import (
 from service.chains.use_cases import Chains
 from service.core.caller import Caller
 from service.core.errors import InputError
+from service.core.trust import PROBES
 from service.core.types import Reals
-from service.sampling import LocalMoments, Question
+from service.engine.local_moments import LEVELS, LocalMoments, Part, Question
 
 router = APIRouter(tags=["moments"])
 
 WRITERS = {JSON: write_json, NPZ: write_npz}
-ARRAYS = ("x", "mean", "eigenvalues", "tangents", "score", "covariance")
+ROWS = ("x", "mean", "eigenvalues", "tangents", "score", "covariance", "dimension", "trust")
 
 
 def _responses(model: type[MomentsAnswer | MomentsAnswers], *statuses: int) -> dict[Any, Any]:
     return {
         200: {
-            "description": f"As JSON, or as {NPZ} with arrays of the same names",
+            "description": f"JSON, or {NPZ} with arrays of the same names; in it `trust` is JSON "
+            "text, and `dimension_curve` is two arrays",
             "model": model,
             "content": {NPZ: {"schema": {"type": "string", "format": "binary"}}},
         },
@@ -61,15 +65,20 @@ async def moments_at_one(
     chains: Walkable,
     caller: Reader,
 ) -> Response:
-    """Local mean, covariance (as eigenvalues and tangents) and score, in the units of the data."""
+    """Return the local mean, the covariance (as eigenvalues and tangents) and the score at a point.
+
+    `trust` is part of the answer if you ask for it, and whenever one of its values is out of range.
+    """
     kind = answer_format(request, (JSON, NPZ))
     point, model = await _point(query, chains, caller)
     question = _question(query)
     caller.charge(_cost(point[None], question))
     async with in_time(query.timeout_ms):
         answer = await sampling.moments(point[None], question, model)
-    fields = _fields(answer, query)
-    one = {name: value[0] if name in ARRAYS else value for name, value in fields.items()}
+    fields = _fields(answer)
+    one = {name: value[0] if name in ROWS else value for name, value in fields.items()}
+    if "dimension_curve" in one:
+        one["dimension_curve"] = _first(one["dimension_curve"])
     return await _encoded(one, kind)
 
 
@@ -86,14 +95,17 @@ async def moments_at_many(
     sampling: UseCases,
     caller: Reader,
 ) -> Response:
-    """The same for every row of x, computed together."""
+    """Return the same for every row of `x`, computed together.
+
+    `trust` has one entry per row, null where you did not ask and every value is in range.
+    """
     kind = answer_format(request, (JSON, NPZ))
     x, asked = await rows_and_parameters(request, query)
     question = _question(asked)
     caller.charge(_cost(x, question))
     async with in_time(asked.timeout_ms):
         answer = await sampling.moments(x, question, asked.model)
-    return await _encoded(_fields(answer, asked), kind)
+    return await _encoded(_fields(answer), kind)
 
 
 async def _point(
@@ -118,23 +130,48 @@ async def _walker(
 
 
 def _question(asked: MomentsParameters) -> Question:
-    return Question(asked.rank, asked.estimator, "covariance" in asked.include, asked.sigma)
+    parts = None if asked.include is None else frozenset(asked.include)
+    return Question(asked.rank, asked.estimator, asked.units, parts, asked.sigma)
 
 
 def _cost(x: Reals, question: Question) -> int:
     """In row-steps: an eigenpair of a row is much like a step of a walker."""
     rows, d = len(x), int(x.shape[1])
-    return rows * (d if question.covariance else min(question.rank, d))
+    each = d if question.asks("covariance") else min(question.rank, d)
+    probed: dict[Part, int] = {"trust": 1, "dimension": 1, "dimension_curve": LEVELS}
+    each += sum(times * min(PROBES, d) for part, times in probed.items() if question.asks(part))
+    return rows * each
 
 
-def _fields(answer: LocalMoments, asked: MomentsParameters) -> dict[str, Any]:
-    """The answer's fields that were asked for."""
-    parts = {*asked.include, *(["eigenvalues"] if "tangents" in asked.include else [])}
-    left_out = {*ARRAYS} - parts - {"x"}
-    return {name: value for name, value in vars(answer).items() if name not in left_out}
+def _fields(answer: LocalMoments) -> dict[str, Any]:
+    """The answer's fields that were asked for, as plain values and arrays."""
+    fields = {name: value for name, value in vars(answer).items() if value is not None}
+    if answer.trust is not None:
+        fields["trust"] = [each and each.as_dict() for each in answer.trust]
+    if answer.dimension_curve is not None:
+        sigma, dimension = answer.dimension_curve
+        fields["dimension_curve"] = {"sigma": sigma, "dimension": dimension}
+    return fields
+
+
+def _first(curve: dict[str, Any]) -> dict[str, Any]:
+    return {"sigma": curve["sigma"], "dimension": curve["dimension"][0]}
 
 
 async def _encoded(fields: dict[str, Any], kind: str) -> Response:
-    size = sum(value.size for name, value in fields.items() if name in ARRAYS)
-    content = await off_loop(size, WRITERS[kind], fields)
+    size = sum(value.size for value in fields.values() if isinstance(value, np.ndarray))
+    content = await off_loop(size, WRITERS[kind], fields if kind == JSON else _flat(fields))
     return answered(content, kind, {"x-model": fields["model"]})
+
+
+def _flat(fields: dict[str, Any]) -> dict[str, Any]:
+    """For .npz, which holds arrays only: a curve as two of them, `trust` as JSON texts."""
+    flat = dict(fields)
+    for name, array in flat.pop("dimension_curve", {}).items():
+        flat[f"dimension_curve.{name}"] = array
+    if "trust" in flat:
+        trust = flat["trust"]
+        flat["trust"] = (
+            list(map(json.dumps, trust)) if isinstance(trust, list) else json.dumps(trust)
+        )
+    return flat

@@ -33,6 +33,7 @@ HEADERS: dict[str, tuple[str, Schema]] = {
     "WWW-Authenticate": ("how a key is sent", {"type": "string"}),
 }
 SOMETIMES = {"Retry-After", "Inference-Header-Content-Length"}  # unknown, or not needed
+READABLE = 64  # columns that a point in a query may have as an example
 MODEL = ("X-Model",)
 INFER = ("X-Model", "Inference-Header-Content-Length")
 CHAINS = ("X-Model", "X-Chain-Id", "X-Chain-Step")
@@ -163,7 +164,8 @@ def _with_examples(described: Schema, model: Model | None) -> Schema:
     if model is None or points is None:
         return schema
     paths, rows = schema["paths"], points.tolist()
-    _parameter(paths["/moments"]["get"], "x")["example"] = ",".join(map(str, rows[0]))
+    if points.shape[1] <= READABLE:  # an image in a query is not worth reading; POST has one
+        _parameter(paths["/moments"]["get"], "x")["example"] = ",".join(map(str, rows[0]))
     _body(paths["/moments"]["post"])["example"] = {"x": rows, "rank": 2}
     _body(paths["/reconstruct"]["post"])["example"] = {"x": rows}
     _body(paths["/sample"]["post"])["example"] = {"walkers": 2, "steps": 20, "thin": 10, "seed": 7}
@@ -178,9 +180,11 @@ def _with_examples(described: Schema, model: Model | None) -> Schema:
 
 
 def _points(model: Model) -> Reals:
-    """Two of the places where chains may begin, in the user's units."""
-    points: Reals = model.manifest.normaliser.to_user(model.start_points()[:2]).round(4)
-    return points
+    """Two of the places where chains may begin, in the user's units, with few digits."""
+    wide = model.manifest.input_dims > READABLE
+    points = model.manifest.normaliser.to_user(model.start_points()[:2])
+    rounded: Reals = points.round(1 if wide and points.max() > 10 else 2 if wide else 4)
+    return rounded
 
 
 def _tensor(points: Reals) -> Schema:

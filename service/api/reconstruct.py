@@ -42,7 +42,7 @@ router = APIRouter(tags=["moments"])
 async def reconstruct(
     request: Request, query: Annotated[Parameters, Query()], sampling: UseCases, caller: Reader
 ) -> Response:
-    """The model's reconstruction r(x), which for a denoising auto-encoder is the denoised row."""
+    """Return r(x) of every row; for a denoising auto-encoder, this is the denoised row."""
     kind = answer_format(request, (JSON, NPY))
     x, asked = await rows_and_parameters(request, query)
     caller.charge(len(x))

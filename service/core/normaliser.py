@@ -30,6 +30,11 @@ class Normaliser:
         return bool(np.all(self.shift == 0) and np.all(self.scale == 1))
 
     @cached_property
+    def is_uniform(self) -> bool:
+        """All columns have the same scale, as pixels do."""
+        return bool(np.all(self.scale == self.scale[0]))
+
+    @cached_property
     def _shifts(self) -> bool:
         return bool(np.any(self.shift))
 

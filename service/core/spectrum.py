@@ -1,4 +1,8 @@
-"""Leading eigenpairs of A = (J + Jᵀ)/2: from the whole matrix, or from a few products A v.
+"""Leading eigenpairs of A = (J + Jᵀ)/2, or of D A D: from the whole matrix, or from products A v.
+
+D = diag(scale) turns the model's units into the data's. The leading pairs of D A D are not the
+leading pairs of A, rescaled: a direction that hardly varies in the model's units may vary most in
+the data's. So the method runs on the operator whose pairs are asked for, v -> D A D v.
 
 The few products are those of a block Krylov space Q = span[V, AV, A²V, ...] with
 
@@ -13,7 +17,7 @@ the space grows until that is little (docs/decisions/0008-tangents.md).
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +35,7 @@ NOTHING = 3e-7  # of the largest: what A adds below it is rounding
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Leading eigenpairs of A, largest first, none negative."""
+    """Eigenpairs, largest first. A trained J is not a covariance: some may be negative."""
 
     eigenvalues: Doubles  # (k,)
     vectors: Doubles  # (k, d), orthonormal rows
@@ -40,27 +44,47 @@ class Spectrum:
         return Spectrum(self.eigenvalues[:rank], self.vectors[:rank])
 
 
-def full_spectrum(J: NDArray[np.floating]) -> Spectrum:
-    """Every eigenpair of A = (J + Jᵀ)/2, for J of shape (d, d)."""
+def full_spectrum(J: NDArray[np.floating], scale: Doubles | None = None) -> Spectrum:
+    """Every eigenpair of A = (J + Jᵀ)/2, or with `scale` (d,) of D A D; J (d, d)."""
     A = (np.asarray(J, np.float64) + np.asarray(J, np.float64).T) / 2
+    if scale is not None:
+        A = A * scale * scale[:, None]
     values, vectors = np.linalg.eigh(A)  # ascending
-    return Spectrum(np.maximum(values[::-1], 0.0), vectors[:, ::-1].T.copy())
+    return Spectrum(values[::-1].copy(), vectors[:, ::-1].T.copy())
 
 
 def leading_spectrum(
-    products: Products, dims: int, rank: int, toward: Doubles | None = None
+    products: Products,
+    dims: int,
+    rank: int,
+    toward: Doubles | None = None,
+    scale: Doubles | None = None,
 ) -> Spectrum:
-    """At least the `rank` largest eigenpairs of A, from a space that holds `toward`; (d,)."""
+    """At least the `rank` largest eigenpairs of A, or with `scale` (d,) of D A D.
+
+    The space holds `toward` (d,), which is in the coordinates of the eigenvectors.
+    """
     space = Krylov.begin(dims, rank, toward)
     while not space.settled:
-        space = space.grown(products(space.block))
+        space = space.grown(scaled_products(products, space.block, scale))
     return space.spectrum()
+
+
+def scaled_products(products: Products, v: Doubles, scale: Doubles | None) -> Doubles:
+    """Rows D A D v; A v where there is no scale. v (k, d)."""
+    return products(v) if scale is None else scale * products(scale * v)
 
 
 def block_width(dims: int, rank: int) -> int:
     """Vectors in a block. Of the same number of products, many thin blocks find more than few
     thick ones, but a space of blocks thinner than an eigenvalue's multiplicity may miss some."""
     return min(dims, max(WIDTH, (rank + 1) // 2))
+
+
+@lru_cache(maxsize=16)
+def start_vectors(dims: int) -> Doubles:
+    """Random vectors, N(0, I), that every space holds, whatever its rank; (WIDTH - 1, d)."""
+    return _random(dims, WIDTH, seed=0)[1:]
 
 
 @dataclass(frozen=True)
@@ -81,7 +105,7 @@ class Krylov:
 
     @classmethod
     def begin(cls, dims: int, rank: int, toward: Doubles | None = None) -> "Krylov":
-        start = _random(dims, block_width(dims, rank), seed=0)
+        start = _random(dims, block_width(dims, rank), seed=0)  # rows 1 on: start_vectors
         if toward is not None:
             start[0] = toward / max(float(np.linalg.norm(toward)), 1e-300)
         block = _orthonormal(start, np.zeros((0, dims)), least=1e-9)
@@ -147,7 +171,7 @@ class Krylov:
 
     def spectrum(self) -> Spectrum:
         λ, U = self._pairs
-        return Spectrum(np.maximum(λ, 0.0), U.T @ np.vstack([self.basis, self.block]))
+        return Spectrum(λ.copy(), U.T @ np.vstack([self.basis, self.block]))
 
 
 def _random(dims: int, rows: int, seed: int) -> Doubles:

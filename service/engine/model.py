@@ -126,6 +126,11 @@ class Model:
         level = self.manifest.sigma if sigma is None else sigma
         return {"sigma": np.full((rows, 1), level, dtype=np.float32)}
 
+    def alpha(self, sigma: float) -> float:
+        """α at a noise level: σ², or the manifest's α for a model of one level."""
+        m = self.manifest
+        return m.alpha if not m.conditioned or sigma == m.sigma else sigma**2
+
 
 def _check_border(nodes: Sequence[Any], promised: Any, file: str) -> None:
     """The graph's own names and sizes are those that the manifest promised."""

@@ -14,11 +14,15 @@ from service.engine.work import After, OneShot
 
 
 class Reconstructing(OneShot):
-    """x (n, d) to `reconstruction` (n, d) and `error` (n,), the root mean square of r(x) - x."""
+    """x (n, d) to `reconstruction` (n, d) and `error` (n,), the root mean square of r(x) - x.
+
+    The error is in the model's units: each column is divided by its scale, so that a column in
+    grams does not outweigh one in tons.
+    """
 
     def __init__(self, model: Model, x: Reals, sigma: float) -> None:
         super().__init__(model, "reconstruct", {"x": x}, together=sigma)
-        self._sigma = sigma
+        self.sigma = sigma
 
     def compute(self, inputs: Named, first: int) -> Named:
         x, units = inputs["x"], self.model.manifest.normaliser
@@ -27,13 +31,13 @@ class Reconstructing(OneShot):
             near = surely_near(z)
         if not near:
             check_range(self.model, x, first=first)
-        level = self.model.noise_level(len(x), self._sigma)
-        r = units.to_user(self.model.run(self.graph, x=z, **level)["mean"])
-        moved = np.subtract(r, x, dtype=np.float64)  # (n, d)
+        level = self.model.noise_level(len(x), self.sigma)
+        mean = self.model.run(self.graph, x=z, **level)["mean"]
+        moved = np.subtract(mean, z, dtype=np.float64)  # (n, d)
         error = np.sqrt(np.vecdot(moved, moved) / x.shape[1])
         if not np.isfinite(error).all():
             raise UnusableAnswerError(f"{self.model.manifest.reference} gave NaN or infinity.")
-        return {"reconstruction": r, "error": error}
+        return {"reconstruction": units.to_user(mean), "error": error}
 
     def take(self, outputs: Named) -> After:
         self._found = outputs

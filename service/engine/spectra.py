@@ -1,5 +1,8 @@
 """r(z) and the eigenpairs of A = (J + Jᵀ)/2 at many points, one graph call for all of them.
 
+With `scale` (d,), the eigenpairs are those of D A D, D = diag(scale): the graph gets rows D v, and
+its products are multiplied by D.
+
 The whole A comes from the products with all d unit vectors. Where d is large, leading eigenpairs
 come from a Krylov space a point, that begins with random vectors and with r(z) - z: so the space
 holds steps of conjugate gradients towards (I - A)⁻¹ (r - z), which the inverted mean needs. A point
@@ -7,6 +10,7 @@ whose space is settled leaves the calls, and what is found at it does not depend
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,28 +22,40 @@ from service.engine.worker import Worker
 Spectra = tuple[Floats, list[Spectrum]]  # r(z) (n, d), and for each point its eigenpairs
 
 
-async def whole_spectra(worker: Worker, model: Model, z: Floats, sigma: float | None) -> Spectra:
+async def whole_spectra(
+    worker: Worker, model: Model, z: Floats, sigma: float | None, scale: Doubles | None = None
+) -> Spectra:
     """Every eigenpair; z (n, d)."""
     n, d = z.shape
     v = np.ascontiguousarray(np.broadcast_to(np.eye(d, dtype=np.float32), (n, d, d)))
     out = await worker.run(model, "moments", x=z, v=v, **model.noise_level(n, sigma))
-    return out["mean"], await worker.call(lambda: [full_spectrum(A) for A in out["products"]])
+    A = out["products"]
+    return out["mean"], await worker.call(lambda: [full_spectrum(each, scale) for each in A])
 
 
 async def leading_spectra(
-    worker: Worker, model: Model, z: Floats, sigma: float | None, rank: int
+    worker: Worker,
+    model: Model,
+    z: Floats,
+    sigma: float | None,
+    rank: int,
+    scale: Doubles | None = None,
 ) -> Spectra:
     """At least the `rank` leading eigenpairs; z (n, d)."""
     level = model.noise_level(len(z), sigma)
     r = (await worker.run(model, "reconstruct", x=z, **level))["mean"]
-    spaces = await worker.call(_begun, z, r, rank)
+    D = None if scale is None else scale / scale.max()  # so that float32 holds D v
+    spaces = await worker.call(_begun, z, r, rank, D)
     growing = list(range(len(z)))
     while growing:
         level = model.noise_level(len(growing), sigma)
-        v = _padded([spaces[i].block for i in growing])
+        v = _padded([spaces[i].block for i in growing], D)
         out = await worker.run(model, "moments", x=z[growing], v=v, **level)
-        growing = await worker.call(_grow, spaces, growing, out["products"])
-    return r, await worker.call(_spectra, spaces)
+        growing = await worker.call(_grow, spaces, growing, out["products"], D)
+    found = await worker.call(_spectra, spaces)
+    if scale is not None:
+        found = [replace(s, eigenvalues=s.eigenvalues * scale.max() ** 2) for s in found]
+    return r, found
 
 
 def vectors_at_once(d: int, rank: int, whole: bool) -> int:
@@ -47,23 +63,30 @@ def vectors_at_once(d: int, rank: int, whole: bool) -> int:
     return d if whole else block_width(d, rank)
 
 
-def _begun(z: Floats, r: Floats, rank: int) -> list[Krylov]:
-    return [Krylov.begin(z.shape[1], rank, toward) for toward in r.astype(np.float64) - z]
+def _begun(z: Floats, r: Floats, rank: int, D: Doubles | None) -> list[Krylov]:
+    toward = r.astype(np.float64) - z
+    return [Krylov.begin(z.shape[1], rank, each) for each in _times(toward, D)]
 
 
-def _padded(blocks: Sequence[Doubles]) -> Floats:
-    """Blocks of different heights as one array; (n, w, d)."""
+def _times(v: Doubles, D: Doubles | None) -> Doubles:
+    return v if D is None else v * D
+
+
+def _padded(blocks: Sequence[Doubles], D: Doubles | None) -> Floats:
+    """Blocks of different heights as one array of rows D v; (n, w, d)."""
     v = np.zeros((len(blocks), max(map(len, blocks)), blocks[0].shape[1]), np.float32)
     for i, block in enumerate(blocks):
-        v[i, : len(block)] = block
+        v[i, : len(block)] = _times(block, D)
     return v
 
 
-def _grow(spaces: list[Krylov], growing: Sequence[int], products: Floats) -> list[int]:
-    """Each with its products, (n, w, d); those that want more."""
+def _grow(
+    spaces: list[Krylov], growing: Sequence[int], products: Floats, D: Doubles | None
+) -> list[int]:
+    """Each with its products A D v, (n, w, d); those that want more."""
     for i, images in zip(growing, products, strict=True):
         space = spaces[i]
-        spaces[i] = space.grown(images[: len(space.block)].astype(np.float64))
+        spaces[i] = space.grown(_times(images[: len(space.block)].astype(np.float64), D))
     return [i for i in growing if not spaces[i].settled]
 
 

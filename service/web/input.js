@@ -74,7 +74,7 @@ export class Input {
         const { canvas, paint } = picture(this.#face, { label: "Reconstruction of the input" });
         paint(rebuilt);
         by("rebuilt").replaceChildren(canvas);
-        const words = [`off by ${short(answer.error[0])} a value`, inWords(this.#face, rebuilt)];
+        const words = [`off by ${short(answer.error[0])} (standard units)`, inWords(this.#face, rebuilt)];
         by("rebuilt-words").textContent = words.filter(Boolean).join("; ");
       } catch (error) {
         this.#failed(error);

@@ -1,10 +1,11 @@
-// A closer look at one sample: its reconstruction, local mean, spectrum and tangents, and what
-// x + Σ tᵢ √λᵢ vᵢ looks like, with a slider for every tᵢ.
+// A closer look at one sample: its reconstruction, local mean, spectrum and tangents, whether they can
+// be trusted, and what x + Σ tᵢ √λᵢ vᵢ looks like, with a slider for every tᵢ.
 
 import { askJson } from "./api.js";
 import { by, el, perFrame, short } from "./dom.js";
 import { picture } from "./pictures.js";
 import { portraits } from "./portraits.js";
+import { showTrust } from "./trust.js";
 
 const RANK = 6;
 const REACH = 3; // standard deviations at a slider's end
@@ -43,7 +44,7 @@ export class Closer {
       const level = by("level");
       [level.min, level.max] = levels;
       level.step = "any";
-      level.value = detail.sigma;
+      level.value = detail.moments_sigma; // the level for clean rows
       this.#levelSaid();
     }
   }
@@ -71,7 +72,10 @@ export class Closer {
     const asked = (this.#asked += 1);
     const about = { model: this.#model.reference, x: [this.#x] };
     if (this.#model.noise_levels) about.sigma = by("level").valueAsNumber;
-    const how = { rank: Math.min(RANK, this.#face.dims), estimator: by("estimator").value };
+    const include = ["mean", "tangents", "trust"];
+    if (this.#model.covariance_scale === "absolute") include.push("dimension");
+    const rank = Math.min(RANK, this.#face.dims);
+    const how = { rank, estimator: by("estimator").value, include };
     try {
       const [moments, rebuilt] = await this.#patient(() =>
         Promise.all([
@@ -99,6 +103,7 @@ export class Closer {
       mean: this.#moments.mean,
     });
     this.#spectrum(moments.covariance_scale);
+    showTrust(moments.trust[0], moments.dimension?.[0]);
     this.#directions();
     this.#marked(this.#moments);
   }

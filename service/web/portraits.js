@@ -18,7 +18,7 @@ function asPictures(place, face, named, error) {
   const made = Object.entries(named).map(([name, x]) => {
     const { canvas, paint } = picture(face, { label: name });
     paint(x);
-    const note = name === "Reconstruction" ? [el("small", { textContent: `off by ${short(error)}` })] : [];
+    const note = name === "Reconstruction" ? [el("small", { textContent: `off by ${short(error)} (standard units)` })] : [];
     return { figure: el("figure", {}, canvas, el("figcaption", {}, name, ...note)), paint };
   });
   place.replaceChildren(...made.map(({ figure }) => figure));
@@ -36,7 +36,7 @@ function asTable(place, face, named, error) {
   });
   const head = el("tr", {}, ...["Feature", ...Object.keys(named)].map(title));
   const table = el("table", {}, el("thead", {}, head), el("tbody", {}, ...rows));
-  const note = el("p", { className: "about", textContent: `The reconstruction is off by ${short(error)}.` });
+  const note = el("p", { className: "about", textContent: `The reconstruction is off by ${short(error)}, in standard units.` });
   place.replaceChildren(table, note);
   const paint = (x) => moved.forEach((cell, j) => (cell.textContent = short(x[j])));
   paint(named.Moved);

@@ -65,6 +65,29 @@ def test_a_closer_look_says_what_the_api_says(visit: Open, served: Any) -> None:
         assert np.allclose([float(v) for v in values], moments["eigenvalues"][0], rtol=6e-3)
 
 
+def test_a_closer_look_says_whether_to_trust_it(visit: Open, served: Any) -> None:
+    """At the level for clean rows, until the reader chooses another."""
+    page = visit().go(SPIRAL).paused_at(4)
+    page.page.locator(".walker").nth(3).focus()
+    page.page.keyboard.press("Enter")
+    looked(page, 4)
+    detail = served.http.get("/models/spiral-dae").json()
+    assert float(page.page.locator("#level").input_value()) == detail["moments_sigma"]
+    asked = {"model": "spiral-dae@1", "x": [page.frames[page.step][6:8]]}
+    asked |= {"include": ["trust", "dimension"], "estimator": "inverted"}
+    page.page.locator("#estimator").select_option("inverted")
+    said = served.http.post("/moments", json=asked).json()
+    [trust], [dimension] = said["trust"], said["dimension"]
+    shown = page.page.locator("#trust-warnings li")
+    page.until(lambda: shown.all_text_contents() == trust["warnings"])
+    figures = page.page.locator("#trust dd").all_text_contents()
+    names = page.page.locator("#trust dt").all_text_contents()
+    found = dict(zip(names, figures, strict=True))
+    assert float(found["Local dimension"]) == pytest.approx(dimension, rel=6e-3)
+    assert float(found["Typicality"].split()[0]) == pytest.approx(trust["typicality"], rel=6e-3)
+    assert found["Clipped"] == str(trust["clipped"])
+
+
 def table(page: Any) -> Any:
     cells = page.page.locator("#portraits td").all_text_contents()
     return np.array([float(cell) for cell in cells]).reshape(2, 4)

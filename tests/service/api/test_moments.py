@@ -2,6 +2,9 @@
 
 import base64
 import io
+import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,7 +59,8 @@ def test_json_and_npz_hold_the_same_bits(client: Any, x: Any) -> None:
     )
     arrays = np.load(io.BytesIO(answer.content))
     assert set(arrays) == set(as_json)
-    assert all(np.array_equal(arrays[name], as_json[name]) for name in as_json)
+    assert all(np.array_equal(arrays[name], as_json[name]) for name in set(as_json) - {"trust"})
+    assert [json.loads(text) for text in arrays.get("trust", [])] == as_json.get("trust", [])
     alone = client.get(f"/moments?x={query(x[1])}&rank=4&estimator=inverted&include={ALL}",
                        headers={"accept": NPZ})  # fmt: skip
     one = np.load(io.BytesIO(alone.content))
@@ -93,7 +97,7 @@ def test_a_krylov_space_finds_what_the_whole_jacobian_holds(
 
 
 def test_only_what_was_asked_for_is_sent(client: Any, x: Any) -> None:
-    always = {"model", "x", "estimator", "covariance_scale", "sigma"}
+    always = {"model", "x", "estimator", "units", "covariance_scale", "sigma"}
     for include, names in [
         ("mean", {"mean"}),
         ("score,mean", {"mean", "score"}),
@@ -119,6 +123,99 @@ def test_the_noise_level_sets_alpha(client: Any, x: Any, tiny_served: Model) -> 
     np.testing.assert_allclose(body["score"], expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.fixture(scope="module")
+def changed(make_client: Any, tiny_artefact: Path, tmp_path_factory: Any) -> Any:
+    """The tiny model with a level for clean rows of its own, and one of unknown scale."""
+    models = tmp_path_factory.mktemp("changed")
+    body = json.loads((tiny_artefact / "manifest.json").read_text())
+    for name, facts in {
+        "tiny": {"moments_sigma": 0.3, "typical": list(range(1000, 1101))},
+        "relative": {"covariance_scale": "relative"},
+    }.items():
+        shutil.copytree(tiny_artefact, models / name / "1")
+        own = json.dumps(body | {"name": name} | facts)
+        (models / name / "1" / "manifest.json").write_text(own)
+    return make_client(models=models, default_model="tiny")
+
+
+def test_clean_rows_are_answered_at_their_own_level(changed: Any, x: Any) -> None:
+    rows = {"x": x.tolist()}
+    for path in ("/moments", "/reconstruct"):
+        plain = changed.post(path, json=rows).json()
+        named = changed.post(path, json=rows | {"sigma": 0.3}).json()
+        chains = changed.post(path, json=rows | {"sigma": 0.2}).json()
+        assert plain == named and plain["sigma"] == 0.3
+        assert chains != plain and chains["sigma"] == 0.2
+    assert changed.get("/models/tiny").json()["moments_sigma"] == 0.3
+
+
+def test_standard_units_are_the_models_own(client: Any, x: Any, tiny_served: Model) -> None:
+    D = tiny_served.manifest.normaliser.scale
+    asked = {"x": x.tolist(), "include": ALL.split(","), "rank": 8}
+    for estimator in ("asymptotic", "inverted"):
+        data, standard = (
+            client.post("/moments", json=asked | {"units": units, "estimator": estimator}).json()
+            for units in ("data", "standard")
+        )
+        assert (data["units"], standard["units"]) == ("data", "standard")
+        assert data["x"] == standard["x"]
+        mean = tiny_served.manifest.normaliser.to_user(np.array(standard["mean"]))
+        np.testing.assert_allclose(data["mean"], mean, rtol=1e-6)
+        np.testing.assert_allclose(data["score"], np.array(standard["score"]) / D, rtol=1e-6)
+        for i in range(len(x)):
+            U, λ = np.array(standard["tangents"][i]), np.array(standard["eigenvalues"][i])
+            C = np.array(standard["covariance"][i])
+            np.testing.assert_allclose((U.T * λ) @ U, C, atol=1e-12)
+            # Negative eigenvalues are clipped in the units of the answer: those of D A D, of A.
+            off = 1e-6 if estimator == "inverted" else 1e-2 * C.max()
+            np.testing.assert_allclose(data["covariance"][i], C * D * D[:, None], atol=off)
+
+
+def test_trust_is_sent_on_request_and_when_a_point_is_not_like_the_data(
+    client: Any, changed: Any, x: Any
+) -> None:
+    point = query(x[0])
+    names = {"asymmetry", "mass_below_zero", "mass_above_one", "clipped", "shrunk", "exact",
+             "warnings"}  # fmt: skip
+    assert set(client.get(f"/moments?x={point}&include=trust").json()["trust"]) == names
+    many = client.post("/moments", json={"x": x.tolist(), "include": ["trust"]}).json()
+    assert [set(each) for each in many["trust"]] == [names] * len(x)
+    unasked = changed.get(f"/moments?x={point}").json()["trust"]  # t is below 1,000
+    assert unasked["typicality"] == 0 and "not like the data" in unasked["warnings"][0]
+    elsewhere = changed.get(f"/moments?x={point}&sigma=0.5&include=trust").json()["trust"]
+    assert "typicality" not in elsewhere
+
+
+def test_a_score_of_unknown_scale_is_not_sent(changed: Any, problem: Any, x: Any) -> None:
+    asked = {"x": x.tolist(), "model": "relative"}
+    body = changed.post("/moments", json=asked).json()
+    assert "score" not in body and "mean" in body and body["covariance_scale"] == "relative"
+    for part in ("score", "dimension", "dimension_curve"):
+        answer = changed.post("/moments", json=asked | {"include": ["mean", part]})
+        problem(answer, 422, f"`{part}` is unknown")
+
+
+def test_the_dimension_is_sent_alone_and_over_all_levels(
+    client: Any, x: Any, tiny_served: Model
+) -> None:
+    parts = "dimension,dimension_curve"
+    one = client.get(f"/moments?x={query(x[1])}&include={parts}").json()
+    many = client.post("/moments", json={"x": x.tolist(), "include": parts.split(",")}).json()
+    curve = one["dimension_curve"]
+    low, high = tiny_served.manifest.noise_levels or (0, 0)
+    assert curve["sigma"][0] == low and curve["sigma"][-1] == pytest.approx(high)
+    assert np.shape(many["dimension_curve"]["dimension"]) == (5, len(curve["sigma"]))
+    assert many["dimension"][1] == pytest.approx(one["dimension"], rel=1e-5)
+    assert many["dimension_curve"]["dimension"][1] == pytest.approx(curve["dimension"], rel=1e-5)
+    at = client.get(f"/moments?x={query(x[1])}&include=dimension&sigma={low}").json()
+    np.testing.assert_allclose(at["dimension"], curve["dimension"][0], rtol=1e-6)
+    answer = client.get(
+        f"/moments?x={query(x[1])}&include={parts}", headers={"accept": NPZ}
+    )  # fmt: skip
+    arrays = np.load(io.BytesIO(answer.content))
+    assert arrays["dimension_curve.dimension"].tolist() == curve["dimension"]
+
+
 ZEROS = query([0.0] * 8)
 
 
@@ -138,6 +235,7 @@ ZEROS = query([0.0] * 8)
         (f"x={ZEROS}&rank=0", 422, "rank: input should be greater than or equal to 1"),
         (f"x={ZEROS}&rank=many", 422, "rank"),
         (f"x={ZEROS}&estimator=best", 422, "estimator"),
+        (f"x={ZEROS}&units=metres", 422, "units"),
         (f"x={ZEROS}&include=mean,all", 422, "include"),
         (f"x={ZEROS}&include=", 422, "include"),
         (f"x={ZEROS}&sigma=nan", 422, "sigma"),

@@ -25,8 +25,9 @@ def test_a_reconstruction_is_the_models_in_the_users_units(
     expected = units.to_user(tiny_served.run("reconstruct", x=z, **level)["mean"])
     assert body["model"] == answer.headers["x-model"] == "tiny@1"
     assert np.array_equal(np.float32(body["reconstruction"]), expected)
-    rms = np.sqrt(np.square(expected - x).mean(axis=1))
-    np.testing.assert_allclose(body["error"], rms, rtol=1e-12)
+    rms = np.sqrt(np.square((expected - x) / units.scale).mean(axis=1))  # in standard units
+    np.testing.assert_allclose(body["error"], rms, rtol=1e-5)
+    assert body["sigma"] == tiny_served.manifest.moments_sigma
 
 
 def test_json_and_npy_hold_the_same_bits(client: Any, x: Any) -> None:

@@ -1,24 +1,16 @@
 """Eigenpairs at many points, of a model whose A is known: r(x) = m + A (x - m)."""
 
 import asyncio
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from safetensors.torch import save_file
 
-from service.core.manifest import WEIGHTS, Graph
 from service.core.moments import local_moments
-from service.engine.batcher import Batcher
 from service.engine.model import Model
 from service.engine.spectra import leading_spectra, whole_spectra
 from service.engine.worker import Worker
-from trainer.autoencoder import Architecture, AutoEncoder
-from trainer.graphs import model_graphs
-from trainer.onnx_files import write_graph
 
 D, ALPHA = 200, 0.25
 
@@ -40,32 +32,8 @@ def m() -> Any:
 
 
 @pytest.fixture(scope="module")
-def wide(
-    a: Any, Q: Any, m: Any, tiny_served: Model, tmp_path_factory: pytest.TempPathFactory
-) -> Model:
-    """One tied linear layer, W = diag(√a) Qᵀ: the two graphs that are asked for here."""
-    folder = tmp_path_factory.mktemp("wide")
-    ae = AutoEncoder(Architecture(D, (D,), "linear", "linear", tied=True)).eval()
-    weights = {
-        "encoder.0.weight": np.sqrt(a)[:, None] * Q.T,
-        "encoder.0.bias": np.zeros(D),
-        "decoder.0.bias": m - (Q * a) @ Q.T @ m,
-    }
-    ae.load_state_dict({k: torch.tensor(v, dtype=torch.float32) for k, v in weights.items()})
-    save_file({k: v.contiguous() for k, v in ae.state_dict().items()}, folder / WEIGHTS)
-    graphs = {}
-    for name in ("reconstruct", "moments"):
-        spec = model_graphs(ae)[name]
-        graphs[name] = Graph(write_graph(name, spec, folder).name, spec.inputs, spec.outputs)
-    manifest = replace(tiny_served.manifest, graphs=graphs, input_dims=D, noise_levels=None)
-    return Model(folder, manifest, threads=1)
-
-
-@pytest.fixture
-def worker() -> Iterator[Worker]:
-    worker = Worker(Batcher(256, 8192))
-    yield worker
-    worker.close()
+def wide(a: Any, Q: Any, m: Any, make_linear: Callable[..., Model]) -> Model:
+    return make_linear(a, Q, m)
 
 
 @pytest.fixture
@@ -93,6 +61,24 @@ def test_leading_pairs_of_all_points_are_those_of_a(
         np.testing.assert_allclose(top.eigenvalues, a[:rank], rtol=1e-5)
         U, V = Q[:, :rank], top.vectors
         assert np.linalg.norm(U - V.T @ (V @ U), 2) < 1e-3  # sine of the largest angle
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_pairs_in_other_units_are_those_of_d_a_d(
+    worker: Worker, wide: Model, z: Any, a: Any, Q: Any, whole: bool
+) -> None:
+    """Column scales over two decades, beyond those that float32 would need help with."""
+    scale = 1e-3 * 10 ** np.random.default_rng(5).uniform(-1, 1, D)
+    if whole:
+        _, spectra = asyncio.run(whole_spectra(worker, wide, z[:2], None, scale))
+    else:
+        _, spectra = asyncio.run(leading_spectra(worker, wide, z[:2], None, 8, scale))
+    values, vectors = np.linalg.eigh((Q * a) @ Q.T * scale * scale[:, None])
+    for spectrum in spectra:
+        top = spectrum.leading(8)
+        np.testing.assert_allclose(top.eigenvalues, values[::-1][:8], rtol=1e-4)
+        U, V = vectors[:, ::-1][:, :8], top.vectors
+        assert np.linalg.norm(U - V.T @ (V @ U), 2) < 1e-3
 
 
 def test_points_whose_space_is_settled_leave_the_calls(

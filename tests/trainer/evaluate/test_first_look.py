@@ -45,5 +45,5 @@ def test_the_exact_model_of_a_gaussian_has_no_error_against_the_truth(exact):
 def test_a_wrong_noise_level_shows_in_the_error(exact):
     model, truth, prepared = exact
     x = held_rows(prepared.dataset, prepared.split).test
-    wrong = Model(model.folder, replace(model.manifest, sigma=1.5), threads=1)
+    wrong = Model(model.folder, replace(model.manifest, moments_sigma=1.5), threads=1)
     assert against_truth(wrong, truth, x)["mean error"] > 0.01
