@@ -5,7 +5,14 @@ import pytest
 from scipy.linalg import solve_discrete_lyapunov
 from scipy.stats import multivariate_normal
 
-from service.core.conditioning import Gaussian, Measurement, bridge, gain, positive_part
+from service.core.conditioning import (
+    Gaussian,
+    Measurement,
+    bridge,
+    draw_given,
+    gain,
+    positive_part,
+)
 from service.core.types import Doubles
 
 EXACT = np.zeros(())
@@ -163,3 +170,14 @@ def test_a_further_error_is_added_where_something_is_measured() -> None:
     seen = Measurement.of_columns(np.array([True, False]), np.ones(2), EXACT).with_error(0.5)
     np.testing.assert_allclose(seen.variance, [0.25, 0.0])
     np.testing.assert_allclose(gain(np.eye(2), seen), [[0.8, 0.0], [0.0, 0.0]])
+
+
+def test_matherons_rule_draws_from_the_same_law_as_the_conditional_gaussian() -> None:
+    rng = np.random.default_rng(9)
+    C, m, y = covariance(rng, 4), rng.standard_normal(4), rng.standard_normal(4)
+    seen = Measurement.of_columns(np.array([1, 0, 1, 0], bool), y, np.array([0.3, 0, 0, 0]))
+    given = Gaussian(m, C).given(seen)
+    x, mean = draw_given(Gaussian(m, C), seen, *rng.standard_normal((2, 40_000, 4)))
+    np.testing.assert_allclose(mean, given.mean, atol=1e-12)
+    np.testing.assert_allclose(x.mean(0), given.mean, atol=0.03)
+    np.testing.assert_allclose(np.cov(x.T), given.covariance, atol=0.05)
