@@ -13,8 +13,10 @@ SCALE = "size of the steps; a list is gone through step by step, over and over"
 ChainId = Annotated[str, Field(pattern=CHAIN)]
 Scale = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 Schedule = Annotated[list[Scale], Field(min_length=1, max_length=1000)]
-MaskRow = list[bool] | list[Literal[0, 1]]
-Mask = MaskRow | list[MaskRow]
+MaskRow = (
+    Annotated[list[bool], Field(min_length=1)] | Annotated[list[Literal[0, 1]], Field(min_length=1)]
+)
+Mask = MaskRow | Annotated[list[MaskRow], Field(min_length=1)]
 Std = Annotated[float, Field(ge=0, le=1e30, allow_inf_nan=False)]
 Emission = Literal["mean", "noisy"]
 
@@ -36,7 +38,7 @@ def _known(value: object) -> object:
 
 
 def _known_row(value: object) -> list[bool]:
-    if isinstance(value, list):
+    if isinstance(value, list) and value:
         kinds = set(map(type, value))
         if kinds <= {bool} or (kinds <= {int, float} and set(value) <= {0, 1}):
             return [entry == 1 for entry in value]
@@ -155,7 +157,6 @@ class Clamp(BaseModel):
         list[bool] | list[list[bool]],
         BeforeValidator(_known, json_schema_input_type=Mask),
         Field(
-            min_length=1,
             description="true, or 1, where a column is known; one row, or one for every walker",
         ),
     ]
