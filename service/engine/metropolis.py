@@ -12,6 +12,7 @@ The rule is exact where the score is linear, so on Gaussian data the chain keeps
     moment     q(x' | x) = N(r(x), s² α A(x)),  A₊ plus a floor δ‖A‖, as a density needs full rank
 """
 
+import math
 from collections.abc import Generator
 from dataclasses import dataclass
 
@@ -37,7 +38,7 @@ class Spherical:
     variance: float
 
     def draw(self, ε: Doubles) -> Doubles:
-        return self.mean + np.sqrt(self.variance) * ε
+        return self.mean + math.sqrt(self.variance) * ε
 
     def log_density(self, x: Doubles) -> Doubles:
         """Up to a constant; (W,)."""
