@@ -13,7 +13,11 @@ SCALE = "size of the steps; a list is gone through step by step, over and over"
 ChainId = Annotated[str, Field(pattern=CHAIN)]
 Scale = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 Schedule = Annotated[list[Scale], Field(min_length=1, max_length=1000)]
-Mask = list[bool] | list[Literal[0, 1]]
+MaskRow = (
+    Annotated[list[bool], Field(min_length=1)] | Annotated[list[Literal[0, 1]], Field(min_length=1)]
+)
+Mask = MaskRow | Annotated[list[MaskRow], Field(min_length=1)]
+Std = Annotated[float, Field(ge=0, le=1e30, allow_inf_nan=False)]
 Emission = Literal["mean", "noisy"]
 
 
@@ -25,11 +29,20 @@ def _numbers(value: object) -> object:
 
 def _known(value: object) -> object:
     """All at once: pydantic would tell of each entry that is wrong, and there may be millions."""
-    if isinstance(value, list):
+    if isinstance(value, list) and value and all(isinstance(row, list) for row in value):
+        rows = [_known_row(row) for row in value]
+        if len({len(row) for row in rows}) > 1:
+            raise ValueError("every row must have the same length")
+        return rows
+    return _known_row(value)
+
+
+def _known_row(value: object) -> list[bool]:
+    if isinstance(value, list) and value:
         kinds = set(map(type, value))
         if kinds <= {bool} or (kinds <= {int, float} and set(value) <= {0, 1}):
             return [entry == 1 for entry in value]
-    raise ValueError("a list of true and false, or of 1 and 0, is wanted")
+    raise ValueError("must be a list of true and false, or of 1 and 0, or one such list a walker")
 
 
 class _Sample(BaseModel):
@@ -88,6 +101,13 @@ class _Sample(BaseModel):
         Field(ge=0, le=LARGEST_SEED, description="the same seed gives the same samples"),
         WHOLE,
     ] = None
+    metropolis: Annotated[
+        bool | None,
+        Field(
+            description="accept or reject each step, so that a long step leaves no bias; for the "
+            "kernels `walkjump` and `moment`. The answer has the rate as `acceptance`"
+        ),
+    ] = None
     emit: Annotated[
         Emission | None,
         Field(description="give the local mean, or the noisy sample; if not said, as the model"),
@@ -129,19 +149,30 @@ class FromChain(BaseModel):
 
 
 class Clamp(BaseModel):
-    """Columns that are known; the rest is sampled given them."""
+    """Columns that are known. The others are drawn given them, with kernel `gibbs` or `moment`."""
 
     model_config = ConfigDict(extra="forbid")
 
     mask: Annotated[
-        list[bool],
+        list[bool] | list[list[bool]],
         BeforeValidator(_known, json_schema_input_type=Mask),
-        Field(min_length=1, description="true, or 1, where known; one a column"),
+        Field(
+            description="true, or 1, where a column is known; one row, or one for every walker",
+        ),
     ]
     values: Annotated[
         Point | Points,
-        Field(description="a row (or one a walker); only its known columns are looked at"),
+        Field(
+            description="a row, or one for every walker; only its known columns are read",
+        ),
     ]
+    std: Annotated[
+        Std | Point | Points | None,
+        Field(
+            description="known up to this standard deviation, in the units of the data: a number, "
+            "a row, or a row for every walker; left out, or 0: known exactly",
+        ),
+    ] = None
 
 
 class SampleRequest(_Sample):
@@ -167,6 +198,7 @@ class _Chain(BaseModel):
     burn_in: int
     thin: int
     emit: Emission
+    metropolis: Annotated[bool | None, Field(description="where steps are corrected")] = None
 
 
 class SampleHead(_Chain):
@@ -180,6 +212,10 @@ class SampleHead(_Chain):
 class SampleAnswer(SampleHead):
     """Where the chain stands now, and what it gave on its way there."""
 
+    acceptance: Annotated[
+        float | None,
+        Field(description="accepted proposals of this call, 0 to 1; with `metropolis` only"),
+    ] = None
     samples: Annotated[list[Rows], Field(description="every kept step's rows")]
 
 

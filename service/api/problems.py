@@ -43,7 +43,7 @@ KINDS: Mapping[type[Exception], Kind] = {
     errors.InputError: Kind(422, "bad-input", "The input does not fit"),
     RequestValidationError: Kind(422, "bad-input", "The input does not fit"),
     errors.UsedKeyError: Kind(422, "bad-input", "The input does not fit"),
-    errors.DivergedError: Kind(422, "diverged", "The chain left all bounds"),
+    errors.DivergedError: Kind(422, "diverged", "The chain diverged"),
     errors.TooLargeError: Kind(413, "too-large", "The request is too large"),
     errors.UnknownModelError: Kind(404, "unknown-model", "There is no such model"),
     errors.MediaTypeError: Kind(415, "media-type", "The body's format is not read here"),

@@ -145,7 +145,8 @@ def described(run: Run) -> dict[str, Any]:
 def described_plan(plan: Any) -> dict[str, Any]:
     names = ("model", "kernel", "floor", "seed", "walkers", "burn_in", "thin", "emit")
     scale = plan.scale[0] if len(plan.scale) == 1 else list(plan.scale)
-    return {**{name: getattr(plan, name) for name in names}, "scale": scale}
+    corrected = {"metropolis": True} if plan.metropolis else {}
+    return {**{name: getattr(plan, name) for name in names}, "scale": scale, **corrected}
 
 
 def _headers(run: Run) -> dict[str, str]:
@@ -159,7 +160,7 @@ def _headers(run: Run) -> dict[str, str]:
 
 def _whole(run: Run, samples: Sequence[Sample], kind: str) -> Response:
     """Piece by piece, so that a large answer neither stops the loop nor stands in memory twice."""
-    fields = described(run)
+    fields = described(run) | run.diagnostics()
     dtype = run.model.manifest.normaliser.dtype
     pieces = _npy(samples, fields["shape"], dtype) if kind == NPY else _json(samples, fields)
     return StreamingResponse(pieces, media_type=kind, headers=_headers(run))

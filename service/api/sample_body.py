@@ -37,11 +37,12 @@ async def asked_of(request: Request, query: SampleQuery) -> Asked:
 
 def _of_json(body: bytes, query: SampleQuery) -> Asked:
     fields = read_json(body) if body else {}
-    points, values = _rows_of_start(fields), _rows_of_clamp(fields)
+    points, values = _rows_of_start(fields), _rows_of_clamp(fields, "values")
+    std = _rows_of_clamp(fields, "std")
     said = problems.validated(SampleRequest, fields)
     both = query.model_dump(exclude_unset=True) | {n: getattr(said, n) for n in fields}
     merged = SampleRequest.model_construct(**both)
-    return _asked(merged, _start(merged, points), _known(merged, values))
+    return _asked(merged, _start(merged, points), _known(merged, values, std))
 
 
 def _rows_of_start(fields: dict[str, Any]) -> Reals | None:
@@ -53,14 +54,15 @@ def _rows_of_start(fields: dict[str, Any]) -> Reals | None:
     return rows
 
 
-def _rows_of_clamp(fields: dict[str, Any]) -> Reals | None:
+def _rows_of_clamp(fields: dict[str, Any], name: str) -> Reals | None:
+    """A row, or one for every walker; (1 or W, d)."""
     clamp = fields.get("clamp")
-    if not isinstance(clamp, dict) or not isinstance(clamp.get("values"), list):
+    if not isinstance(clamp, dict) or not isinstance(clamp.get(name), list):
         return None
-    values = clamp["values"]
+    values = clamp[name]
     many = bool(values) and isinstance(values[0], list)
-    rows = _named(values if many else [values], "clamp.values")
-    fields["clamp"] = {**clamp, "values": PLACEHOLDER}
+    rows = _named(values if many else [values], f"clamp.{name}")
+    fields["clamp"] = {**clamp, name: PLACEHOLDER}
     return rows
 
 
@@ -81,10 +83,12 @@ def _start(said: SampleRequest, points: Reals | None) -> Start | None:
     return Start(said.start) if isinstance(said.start, str) else None
 
 
-def _known(said: SampleRequest, values: Reals | None) -> Known | None:
+def _known(said: SampleRequest, values: Reals | None, std: Reals | None) -> Known | None:
     if said.clamp is None or values is None:
         return None
-    return Known(np.array(said.clamp.mask, bool), values)
+    if std is None:
+        std = np.full((1, 1), said.clamp.std or 0.0)
+    return Known(np.atleast_2d(np.array(said.clamp.mask, bool)), values, std)
 
 
 def _asked(said: SampleQuery | SampleRequest, start: Start | None, known: Known | None) -> Asked:
@@ -99,6 +103,7 @@ def _asked(said: SampleQuery | SampleRequest, start: Start | None, known: Known 
         seed=said.seed,
         start=start,
         clamp=known,
+        metropolis=said.metropolis,
     )
     seconds = None if said.timeout_ms is None else said.timeout_ms / 1000
     stretch = Stretch(said.steps, said.thin, said.emit, said.from_step, seconds=seconds)

@@ -20,6 +20,9 @@ class StreamSample(BaseModel):
 class StreamEnd(BaseModel):
     done: Literal[True]
     step: int
+    acceptance: Annotated[
+        float | None, Field(description="accepted proposals of this call; with `metropolis` only")
+    ] = None
 
 
 class Rest(BaseModel):

@@ -2,7 +2,8 @@
 
     {"chain", "model", ...}      what was asked, so that a caller can go on after a break
     {"step", "x": [[...]]}       every kept step, after its commit
-    {"done": true, "step"}       the end; or where the service is about to end
+    {"done": true, "step"}       the end, with `acceptance` where steps are corrected; or, where
+                                 the service is about to end,
     {"done": false, "step", "resume": {"chain", "from_step", "steps"}}
     {"error": {...}, "chain", "step"}    a failure, with the last committed step
 
@@ -129,7 +130,7 @@ class StreamedRun(Response):
             fields = problems.told(error, scope)
             self._tail = self._framing.tail({"error": fields, "chain": run.chain, "step": run.step})
             return []
-        done = {"done": True, "step": run.course.to_step}
+        done = {"done": True, "step": run.course.to_step, **run.diagnostics()}
         resumable = {"done": False, "step": run.step, "resume": run.rest()}
         self._tail = self._framing.tail(done if run.finished else resumable)
         return []

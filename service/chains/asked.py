@@ -25,10 +25,11 @@ class Start:
 
 @dataclass(frozen=True)
 class Known:
-    """Columns to clamp."""
+    """Columns that are known; each array has one row, or one for every walker."""
 
-    mask: NDArray[np.bool_]  # (d,)
+    mask: NDArray[np.bool_]  # (1, d) or (W, d)
     values: Reals  # (1, d) or (W, d)
+    std: Reals  # (1, 1), (1, d) or (W, d): known up to this, 0 for exactly
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Making:
     seed: int | None = None
     start: Start | None = None
     clamp: Known | None = None
+    metropolis: bool | None = None
 
 
 @dataclass(frozen=True)

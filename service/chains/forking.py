@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from service.chains.opening import check_kernel, own_scale
 from service.chains.plan import Plan
 from service.core.errors import InputError
 from service.engine.model import Model
@@ -31,12 +32,16 @@ def branched(plan: Plan, model: Model, change: Change) -> Plan:
             f"{kernel} walks in {kernels[kernel].space} space and {plan.kernel} does not; start a "
             'new chain from this one instead: "start": {"chain": ...}.'
         )
-    own = plan.scale if kernel == plan.kernel else (kernels[kernel].scale,)
+    floor = plan.floor if change.floor is None else change.floor
+    check_kernel(model, kernel, plan.clamp is not None, plan.metropolis, floor)
+    own = plan.scale
+    if kernel != plan.kernel:
+        own = (own_scale(model, kernel, plan.clamp is not None),)
     return replace(
         plan,
         kernel=kernel,
         scale=tuple(change.scale) if change.scale else own,
-        floor=plan.floor if change.floor is None else change.floor,
+        floor=floor,
         seed=plan.seed if change.seed is None else change.seed,
         request="",
     )

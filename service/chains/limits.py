@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from service.chains.plan import Plan
 from service.chains.run import Course
 from service.core.errors import TooLargeError
+from service.engine.chain import step_cost
 from service.engine.model import Model
 
 
@@ -24,12 +25,13 @@ def check_limits(
     walkers = plan.walkers
     if walkers > limits.walkers:
         raise TooLargeError(f"{walkers} walkers are more than the {limits.walkers} allowed.")
-    row_steps = walkers * (course.to_step - course.from_step)
+    steps, cost = course.to_step - course.from_step, step_cost(model, plan.walk)
+    row_steps = walkers * steps * cost
     if row_steps > limits.row_steps:
+        each = f" of {cost} graph calls each" if cost > 1 else ""
         raise TooLargeError(
-            f"{walkers} walkers and {course.to_step - course.from_step} steps make "
-            f"{row_steps} row-steps, but {limits.row_steps} are the most in one call: ask "
-            "for fewer, and go on with the chain."
+            f"{walkers} walkers and {steps} steps{each} make {row_steps} row-steps, but "
+            f"{limits.row_steps} are the most in one call: ask for fewer, and go on with the chain."
         )
     values = course.kept * walkers * model.manifest.input_dims
     if values > limits.values and not streamed:

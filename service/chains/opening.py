@@ -1,7 +1,6 @@
 """From what a caller asks to a plan and a first state, with everything checked on the way."""
 
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +9,17 @@ import numpy as np
 from service.chains.asked import THIN, WALKERS, Known, Making, Start, Stretch
 from service.chains.plan import Plan, digest, fingerprint
 from service.core.errors import InputError, StaleChainError
-from service.core.types import Floats, Reals
+from service.core.moments import FULL_JACOBIAN_DIMS
+from service.core.types import FARTHEST, Floats, Reals
 from service.engine import starts
-from service.engine.chain import Clamp, first_state
+from service.engine.chain import first_state
+from service.engine.clamped import KERNELS as CLAMPED
+from service.engine.clamped import default_scale as clamped_scale
+from service.engine.metropolis import KERNELS as CORRECTED
 from service.engine.model import Model
 from service.engine.repository import Repository
 from service.engine.rows import check_range, check_rows
+from service.engine.walk import Clamp
 
 QUICK_VALUES = 2**14  # of a first state, which the event loop makes by itself
 SEED_BITS = 53  # so that every JSON reader keeps it exactly
@@ -35,14 +39,15 @@ def opened(
 ) -> Opened:
     """A plan for a new chain; `points` are those of `start`, wherever they came from."""
     m = model.manifest
-    kernel = _kernel(model, making.kernel)
+    kernel = _kernel(model, making)
+    check_kernel(model, kernel, making.clamp is not None, bool(making.metropolis), making.floor)
     start = making.start or Start()
     walkers = _walkers(making.walkers, points)
     plan = Plan(
         model=m.reference,
         fingerprint=fingerprint(m),
         kernel=kernel,
-        scale=tuple(making.scale or (m.kernels[kernel].scale,)),
+        scale=tuple(making.scale or (own_scale(model, kernel, making.clamp is not None),)),
         floor=making.floor or 0.0,
         seed=secrets.randbits(SEED_BITS) if making.seed is None else making.seed,
         walkers=walkers,
@@ -51,18 +56,58 @@ def opened(
         emit=stretch.emit or m.default_emit,
         start=described(start),
         clamp=None if making.clamp is None else clamped(model, making.clamp, walkers),
+        metropolis=bool(making.metropolis),
         request=request,
     )
     return Opened(model, plan, points)
 
 
-def _kernel(model: Model, name: str | None) -> str:
-    m = model.manifest
+def _kernel(model: Model, making: Making) -> str:
+    """The kernel asked for, or the model's default; with known columns, one that can condition."""
+    m, name = model.manifest, making.kernel
     if name is not None and name not in m.kernels:
         raise InputError(
             f"{m.reference} has no kernel {name[:50]!r}; it has {', '.join(m.kernels)}."
         )
+    if name is None and making.clamp is not None and m.default_kernel not in CLAMPED:
+        return CLAMPED[0]
+    if name is None and making.metropolis and m.default_kernel not in CORRECTED:
+        return CORRECTED[0]
     return name or m.default_kernel
+
+
+def check_kernel(
+    model: Model, kernel: str, clamped: bool, metropolis: bool, floor: float | None
+) -> None:
+    """Refuse a kernel that cannot condition on known columns, or cannot be corrected."""
+    m = model.manifest
+    if clamped and (kernel not in CLAMPED or kernel not in m.kernels):
+        raise InputError(f"`clamp` works with the kernels {' and '.join(CLAMPED)}, not {kernel}.")
+    if not metropolis:
+        return
+    if clamped:
+        raise InputError("`metropolis` cannot be combined with `clamp`.")
+    if floor:
+        raise InputError("`metropolis` cannot be combined with `floor`.")
+    if kernel not in CORRECTED or kernel not in m.kernels:
+        raise InputError(
+            f"`metropolis` works with the kernels {' and '.join(CORRECTED)}, not {kernel}."
+        )
+    if m.covariance_scale != "absolute":
+        raise InputError(
+            f"`metropolis` needs the score, and the scale of the score of {m.reference} is unknown."
+        )
+    if kernel == "moment" and m.input_dims > FULL_JACOBIAN_DIMS:
+        raise InputError(
+            f"`metropolis` with kernel moment works for up to {FULL_JACOBIAN_DIMS} columns; "
+            f"{m.reference} has {m.input_dims}. Use kernel walkjump."
+        )
+
+
+def own_scale(model: Model, kernel: str, clamped: bool) -> float:
+    """The scale of a chain that does not say one."""
+    m = model.manifest
+    return clamped_scale(m, kernel) if clamped else m.kernels[kernel].scale
 
 
 def _walkers(asked: int | None, points: Reals | None) -> int:
@@ -83,17 +128,22 @@ def described(start: Start) -> str:
 def clamped(model: Model, known: Known, walkers: int) -> Clamp:
     """In the model's units."""
     d = model.manifest.input_dims
-    if known.mask.shape != (d,):
-        raise InputError(f"clamp.mask has {len(known.mask)} entries, but a row has {d} columns.")
-    if known.values.shape[1] != d:
-        raise InputError(f"clamp.values has {known.values.shape[1]} columns, but a row has {d}.")
-    if len(known.values) not in (1, walkers):
-        raise InputError(f"clamp.values has {len(known.values)} rows for {walkers} walkers; "
-                         "give one, or all.")  # fmt: skip
+    for name, array in (("mask", known.mask), ("values", known.values), ("std", known.std)):
+        if array.shape[1] != d and not (name == "std" and array.shape == (1, 1)):
+            raise InputError(
+                f"clamp.{name} has {array.shape[1]} columns, but a row has {d} columns."
+            )
+        if len(array) not in (1, walkers):
+            raise InputError(
+                f"clamp.{name} has {len(array)} rows for {walkers} walkers; give one, or all."
+            )
+    if not np.all(known.std >= 0):
+        raise InputError("clamp.std has a negative number.")
     units = model.manifest.normaliser
     values = np.where(known.mask, known.values, units.shift)
     check_range(model, values, "clamp.values")
-    return Clamp(known.mask, units.to_model(values))
+    std = np.where(known.mask, np.minimum(known.std / units.scale, FARTHEST), 0.0)
+    return Clamp(known.mask, units.to_model(values), std.astype(np.float32))
 
 
 def is_quick(chain: Opened) -> bool:
@@ -143,7 +193,7 @@ def check_same(plan: Plan, model: Model, making: Making, chain: str) -> None:
 
 
 def _said(plan: Plan, model: Model, making: Making) -> dict[str, tuple[Any, Any]]:
-    names = ("walkers", "burn_in", "kernel", "floor", "seed")
+    names = ("walkers", "burn_in", "kernel", "floor", "seed", "metropolis")
     pairs = {name: (getattr(making, name), getattr(plan, name)) for name in names}
     pairs["scale"] = making.scale and tuple(making.scale), plan.scale
     pairs["start"] = making.start and described(making.start), plan.start
@@ -163,8 +213,8 @@ def _clamp_pair(plan: Plan, model: Model, known: Known | None) -> tuple[Any, Any
     return _flat(clamped(model, known, plan.walkers)), plan.clamp and _flat(plan.clamp)
 
 
-def _flat(clamp: Clamp) -> tuple[Sequence[bool], Sequence[list[float]]]:
-    return clamp.mask.tolist(), clamp.values.tolist()
+def _flat(clamp: Clamp) -> list[list[list[float]]]:
+    return [clamp.mask.tolist(), clamp.values.tolist(), clamp.std.tolist()]
 
 
 def _equal(asked: Any, is_: Any) -> bool:

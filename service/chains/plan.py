@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -9,7 +10,8 @@ import numpy as np
 import orjson
 
 from service.core.manifest import WEIGHTS, Manifest
-from service.engine.chain import Clamp, Walk
+from service.core.types import Floats
+from service.engine.walk import Clamp, Walk
 
 FORMAT = 1
 
@@ -30,11 +32,12 @@ class Plan:
     emit: str  # "mean" or "noisy"
     start: str  # "data", "noise", or what the points were, in short
     clamp: Clamp | None = None
+    metropolis: bool = False
     request: str = ""  # digest of an idempotent request that opened the chain
 
     @property
     def walk(self) -> Walk:
-        return Walk(self.kernel, self.seed, self.scale, self.floor, self.clamp)
+        return Walk(self.kernel, self.seed, self.scale, self.floor, self.clamp, self.metropolis)
 
 
 def fingerprint(manifest: Manifest) -> str:
@@ -50,12 +53,16 @@ def digest(value: Any) -> str:
 
 
 def dumps(plan: Plan) -> bytes:
+    fields = {"format": FORMAT, **asdict(replace(plan, clamp=None))}
+    if not plan.metropolis:
+        del fields["metropolis"]  # so that replicas of the version before can read the plan
     clamp = plan.clamp and {
         "mask": _packed(np.packbits(plan.clamp.mask)),
         "values": _packed(plan.clamp.values.astype("<f4")),
-        "shape": plan.clamp.values.shape,
+        "std": _packed(plan.clamp.std.astype("<f4")),
+        "shapes": [plan.clamp.mask.shape, plan.clamp.values.shape, plan.clamp.std.shape],
     }
-    return orjson.dumps({"format": FORMAT, **asdict(replace(plan, clamp=None)), "clamp": clamp})
+    return orjson.dumps({**fields, "clamp": clamp})
 
 
 def loads(body: bytes) -> Plan:
@@ -63,15 +70,24 @@ def loads(body: bytes) -> Plan:
     if fields.pop("format") != FORMAT:
         raise ValueError("the plan was written by another version of this software")
     clamp = fields.pop("clamp")
+    if clamp is not None and "std" not in clamp:
+        raise ValueError(
+            "it has a clamp of an earlier version, which did not sample the other columns given "
+            "the known ones; start a new chain"
+        )
     scale = tuple(fields.pop("scale"))
     return Plan(**fields, scale=scale, clamp=clamp and _clamp(**clamp))
 
 
-def _clamp(mask: str, values: str, shape: tuple[int, int]) -> Clamp:
+def _clamp(mask: str, values: str, std: str, shapes: Sequence[tuple[int, int]]) -> Clamp:
     bits = np.frombuffer(base64.b64decode(mask), np.uint8)
-    known = np.unpackbits(bits, count=shape[1]).astype(bool)
-    array = np.frombuffer(base64.b64decode(values), "<f4").reshape(shape)
-    return Clamp(known, array.astype(np.float32))
+    known = np.unpackbits(bits, count=shapes[0][0] * shapes[0][1]).astype(bool)
+    return Clamp(known.reshape(shapes[0]), _floats(values, shapes[1]), _floats(std, shapes[2]))
+
+
+def _floats(text: str, shape: tuple[int, int]) -> Floats:
+    array = np.frombuffer(base64.b64decode(text), "<f4").reshape(shape)
+    return array.astype(np.float32)
 
 
 def _packed(array: np.ndarray[Any, Any]) -> str:

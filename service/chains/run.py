@@ -127,6 +127,12 @@ class Run:
     def row_steps(self) -> int:
         return self._walking.row_steps
 
+    def diagnostics(self) -> dict[str, float]:
+        """The acceptance rate, where there is a Metropolis correction."""
+        if not self.plan.metropolis or not self.row_steps:
+            return {}
+        return {"acceptance": self._walking.accepted / self.row_steps}
+
     def halt(self, reason: Reason) -> None:
         """Stop before the next step; what was walked is committed."""
         self.halted = self.halted or reason

@@ -31,6 +31,7 @@ from service.core.errors import (
 )
 from service.core.types import Reals
 from service.engine.chain import points as points_of
+from service.engine.chain import step_cost
 from service.engine.model import Model
 from service.engine.repository import Repository
 from service.engine.walking import Leg
@@ -174,7 +175,7 @@ class Chains:
     ) -> Run:
         """The same request a second time: the same samples, from the chain's first step."""
         record = await self.store.read(chain, _owner(caller))
-        if key is None or loads(record.plan).request != key[1]:
+        if key is None or self._understood(record)[0].request != key[1]:
             raise UsedKeyError("This Idempotency-Key was used for another request.")
         return await self.go_on(chain, Making(), replace(stretch, from_step=0), caller)
 
@@ -202,7 +203,7 @@ class Chains:
         """Within the limits, and paid for, before anything is computed or stored."""
         check_limits(self._limits, plan, model, course, stretch.streamed)
         self.batcher.admit(plan.walkers)
-        caller.charge(plan.walkers * (course.to_step - nearest))
+        caller.charge(plan.walkers * (course.to_step - nearest) * step_cost(model, plan.walk))
 
     def _run(
         self, model: Model, plan: Plan, record: Record, lease: Lease, course: Course,
@@ -229,7 +230,7 @@ class Chains:
         """The state at a step that can still be returned to."""
         step = _from_step(record, step)
         at = record.head if step >= record.head.step else record.base
-        caller.charge(plan.walkers * (step - at.step))
+        caller.charge(plan.walkers * (step - at.step) * step_cost(model, plan.walk))
         state = np.frombuffer(at.state, np.float32).reshape(plan.walkers, -1)
         walking = self._worker.walk(model, plan.walk, Leg(state, at.step, step))
         try:

@@ -11,7 +11,7 @@ LocalMomentsError
 └── RequestError             the caller asked for what cannot be given
     ├── InputError           the numbers or the parameters do not fit
     │   └── UsedKeyError     a key that stands for another chain already
-    ├── DivergedError        a chain left all bounds, mostly because of its scale
+    ├── DivergedError        a chain diverged, mostly because of its scale
     ├── TooLargeError        more than the limits allow
     ├── UnknownModelError    no model of that name, or not in that version
     ├── UnknownChainError    no chain of that id, or another caller's
@@ -87,7 +87,7 @@ class UsedKeyError(InputError):
 
 
 class DivergedError(RequestError):
-    """A chain left all bounds; what was committed before still stands."""
+    """A chain diverged; what was committed before still stands."""
 
 
 class TooLargeError(RequestError):

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.core.types import Floats
+from service.core.types import Doubles, Floats
 
 STEP_NOISE = 0  # what a kernel consumes
 FLOOR_NOISE = 1  # the isotropic floor added after a step
 START_NOISE = 2  # where a chain that starts from noise begins
 START_ORDER = 3  # which start points a chain's walkers take
+ACCEPT_NOISE = 4  # which proposals are accepted
 
 
 _own = threading.local()
@@ -24,6 +25,11 @@ _own = threading.local()
 def normals(seed: int, step: int, shape: tuple[int, ...], stream: int = STEP_NOISE) -> Floats:
     """Standard normals for one step; row i is the same however many rows are asked for."""
     return _generator(seed, step, stream).standard_normal(shape, dtype=np.float32)
+
+
+def uniforms(seed: int, step: int, count: int, stream: int) -> Doubles:
+    """Numbers in (0, 1]; the i-th is the same however many are asked for."""
+    return 1.0 - _generator(seed, step, stream).random(count)
 
 
 def shuffled(seed: int, count: int) -> NDArray[np.int64]:

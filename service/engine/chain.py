@@ -1,52 +1,35 @@
-"""One walk of a Markov chain over a kernel's graph; its noise is a function of (seed, step).
+"""Steps of a Markov chain; their noise is a function of (seed, step).
 
-Step t takes (state, noise(seed, t), scale[t mod len(scale)]) to (state', mean); an isotropic
-floor, where asked for, then makes the transition's covariance full rank (paper, section 3.2), and
-a clamp puts back the columns that are known, so that the others are sampled given them.
+A plain step is one call of the kernel's graph: it takes (state, noise(seed, t), scale[t mod
+len(scale)]) to (state', mean); an isotropic floor, where asked for, then makes the transition's
+covariance full rank (paper, section 3.2). A step with known columns is service.engine.clamped's,
+one with a Metropolis correction service.engine.metropolis's.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
-from service.core.errors import DivergedError
 from service.core.noise import FLOOR_NOISE, normals
-from service.core.types import FARTHEST, Floats
+from service.core.types import Floats
+from service.engine.clamped import clamped_calls, clamped_step
+from service.engine.metropolis import metropolis_calls, metropolis_step
 from service.engine.model import Arrays, Model
+from service.engine.walk import Call, Clamp, Position, Step, Walk, check_bounds
 
-
-@dataclass(frozen=True)
-class Clamp:
-    """Columns whose values are known."""
-
-    mask: NDArray[np.bool_]  # (d,)
-    values: Floats  # (W, d), or (1, d) for all walkers
-
-    def applied(self, x: Floats) -> Floats:
-        return np.where(self.mask, self.values, x)
-
-
-@dataclass(frozen=True)
-class Walk:
-    """How a chain moves: its kernel and the numbers that fix every step."""
-
-    kernel: str
-    seed: int
-    scale: Sequence[float]
-    floor: float = 0.0
-    clamp: Clamp | None = None
-
-
-@dataclass(frozen=True)
-class Position:
-    """Where a chain stands after `step` steps, and what it would emit there."""
-
-    step: int
-    state: Floats  # (W, n)
-    mean: Floats  # (W, d)
-    noisy: Floats  # (W, d)
+__all__ = [
+    "Clamp",
+    "Position",
+    "Walk",
+    "advance",
+    "default_walk",
+    "first_state",
+    "points",
+    "positions",
+    "step_cost",
+    "step_noise",
+    "take_step",
+]
 
 
 def default_walk(model: Model, seed: int, kernel: str | None = None) -> Walk:
@@ -57,7 +40,7 @@ def default_walk(model: Model, seed: int, kernel: str | None = None) -> Walk:
 
 def first_state(model: Model, kernel: str, x: Floats, clamp: Clamp | None = None) -> Floats:
     """Input-space points (W, d) as the kernel's state (W, n)."""
-    x = x if clamp is None else clamp.applied(x)
+    x = x if clamp is None else clamp.start(x)
     if model.manifest.kernels[kernel].space == "input":
         return x
     return model.run("encode", x=x, **model.noise_level(len(x)))["hidden"]
@@ -71,53 +54,61 @@ def points(model: Model, kernel: str, state: Floats) -> Floats:
 
 
 def step_noise(model: Model, walk: Walk, rows: int, step: int) -> Floats:
-    """What the kernel consumes at a step; (W, noise)."""
+    """What the kernel's graph consumes at a step; (W, noise)."""
     return normals(walk.seed, step, (rows, model.manifest.kernels[walk.kernel].noise))
 
 
-def step_inputs(
+def step_cost(model: Model, walk: Walk) -> int:
+    """Graph calls of a step, the longest of a schedule: what it is charged as."""
+    m = model.manifest
+    if walk.metropolis:
+        return metropolis_calls(m, walk.kernel)
+    if walk.clamp is not None:
+        return max(clamped_calls(m, walk.kernel, scale) for scale in walk.scale)
+    return 1
+
+
+def take_step(
     model: Model, walk: Walk, state: Floats, step: int, noise: Floats | None = None
-) -> Arrays:  # fmt: skip
-    """For the kernel's graph; `noise` where it was drawn already."""
+) -> Step:
+    """The calls of one step, from the state at `step`; `noise` where it was drawn already."""
+    if walk.metropolis:
+        return metropolis_step(model, walk, state, step)
+    if walk.clamp is not None:
+        return clamped_step(model, walk, walk.clamp, state, step)
+    return _plain_step(model, walk, state, step, noise)
+
+
+def _plain_step(
+    model: Model, walk: Walk, state: Floats, step: int, noise: Floats | None
+) -> Step:  # fmt: skip
+    kernel = model.manifest.kernels[walk.kernel]
     if noise is None:
         noise = step_noise(model, walk, len(state), step)
-    scale = np.full((len(state), 1), walk.scale[step % len(walk.scale)], dtype=np.float32)
-    return {"state": state, "noise": noise, "scale": scale}
-
-
-def landed(model: Model, walk: Walk, outputs: Arrays, step: int) -> Position:
-    """The position at step + 1, from the kernel's answer, which is within bounds."""
-    kernel = model.manifest.kernels[walk.kernel]
+    scale = np.full((len(state), 1), walk.scale_at(step), dtype=np.float32)
+    outputs = yield Call(kernel.graph, {"state": state, "noise": noise, "scale": scale})
     following, mean = outputs["next"], outputs["mean"]
     if walk.floor > 0:
         following = following + walk.floor * normals(
             walk.seed, step, following.shape, stream=FLOOR_NOISE
         )
-    if walk.clamp is not None:
-        mean = walk.clamp.applied(mean)
-        following = first_state(
-            model, walk.kernel, following if kernel.space == "input" else mean, walk.clamp
-        )
-    if walk.floor > 0 or walk.clamp is not None:
-        check_bounds(step + 1, following, mean)
+        check_bounds(step + 1, following)
     noisy = following if kernel.space == "input" else mean
     return Position(step + 1, following, mean, noisy)
 
 
 def advance(model: Model, walk: Walk, state: Floats, step: int) -> Position:
     """The position at step + 1, from the state at `step`."""
-    graph = model.manifest.kernels[walk.kernel].graph
-    outputs = model.run(graph, **step_inputs(model, walk, state, step))
-    check_bounds(step + 1, *outputs.values())
-    return landed(model, walk, outputs, step)
-
-
-def check_bounds(step: int, *arrays: Floats) -> None:
-    """NaN and infinity fail here as well."""
-    if not all((np.abs(array) <= FARTHEST).all() for array in arrays):
-        raise DivergedError(
-            f"The chain left all bounds at step {step}; a smaller scale may keep it.", step=step
-        )
+    calls = take_step(model, walk, state, step)
+    outputs: Arrays | None = None
+    while True:
+        try:
+            call = next(calls) if outputs is None else calls.send(outputs)
+        except StopIteration as end:
+            position: Position = end.value
+            return position
+        outputs = model.run(call.graph, **call.inputs)
+        check_bounds(step + 1, *outputs.values())
 
 
 def positions(

@@ -1,4 +1,5 @@
-"""A chain on the batcher: a pass is a step, and positions to keep wait until they are fetched.
+"""A chain on the batcher: a step takes a pass or several, and positions to keep wait until they are
+fetched.
 
 Its methods run on the batcher's thread, but for the constructor, `begin`, `changed`, `fetch` and
 `halt`, which are the event loop's. It pauses when `ahead` positions were kept and not fetched, so
@@ -13,8 +14,9 @@ from dataclasses import dataclass
 
 from service.core.types import Floats
 from service.engine.batcher import Batcher
-from service.engine.chain import Position, Walk, check_bounds, landed, step_inputs, step_noise
+from service.engine.chain import step_noise, take_step
 from service.engine.model import Arrays, Model
+from service.engine.walk import Call, Position, Step, Walk, check_bounds
 from service.engine.work import After, Work
 
 
@@ -38,17 +40,19 @@ class Leg:
 class Walking(Work):
     """One leg of a chain; `state` and `step` are where it has come to."""
 
-    prepares = True
-
     def __init__(self, batcher: Batcher, model: Model, walk: Walk, leg: Leg) -> None:
         graph = model.manifest.kernels[walk.kernel].graph
         super().__init__(model, graph, len(leg.state))
+        self.prepares = walk.is_plain  # the noise of the next step; others draw it as they go
+        self.accepted = 0  # proposals of a Metropolis correction, over walkers and steps
         self.state, self.step = leg.state, leg.step
         self.error: Exception | None = None
         self.done = False
         self._batcher, self._walk, self._leg = batcher, walk, leg
         self._noise: Floats | None = None  # of the next step, where it was drawn ahead
         self._underway = leg.step
+        self._calls: Step | None = None  # of the step under way
+        self._call: Call | None = None  # the one to make next
         self._paused = False
         self._kept: list[tuple[int, Floats]] = []
         self.latest: tuple[int, Floats] | None = None  # the step and state of the last one kept
@@ -59,6 +63,8 @@ class Walking(Work):
 
     def begin(self) -> None:
         if self.step < self._leg.to_step:
+            if not self._walk.is_plain:
+                self._begin_step()
             self._batcher.submit(self)
         else:
             self.done = True
@@ -96,8 +102,22 @@ class Walking(Work):
             self._batcher.resume(self)
 
     def inputs(self) -> Arrays:
+        if self._call is None:
+            self._begin_step()
+        assert self._call is not None
+        return self._call.inputs
+
+    def _begin_step(self) -> None:
         noise, self._noise, self._underway = self._noise, None, self.step
-        return step_inputs(self.model, self._walk, self.state, self.step, noise)
+        self._calls = take_step(self.model, self._walk, self.state, self.step, noise)
+        self._ask(next(self._calls))
+
+    def _ask(self, call: Call) -> None:
+        """The next call, which decides what may share its pass."""
+        self._call, self.graph = call, call.graph
+        if not self._walk.is_plain:
+            shapes = tuple((name, array.shape[1:]) for name, array in call.inputs.items())
+            self.key = (id(self.model), call.graph, ("chains", shapes))
 
     def prepare(self) -> None:
         """The next step's noise, which depends on nothing but the seed and the step."""
@@ -112,8 +132,18 @@ class Walking(Work):
         return outputs
 
     def take(self, outputs: Arrays) -> After:
-        position = landed(self.model, self._walk, outputs, self.step)
-        self.state, self.step = position.state, position.step
+        assert self._calls is not None
+        try:
+            self._ask(self._calls.send(outputs))
+        except StopIteration as end:
+            return self._arrive(end.value)
+        return After.PASS  # another call of the same step
+
+    def _arrive(self, position: Position) -> After:
+        self.state, self.step, self._call = position.state, position.step, None
+        self.accepted += position.accepted
+        if not self._walk.is_plain and self.step < self._leg.to_step:
+            self._begin_step()  # in which lane it waits depends on its first call
         with self._lock:
             self._note(position)
             full = len(self._kept) >= self._leg.ahead

@@ -8,8 +8,8 @@ from typing import ParamSpec, TypeVar
 
 from service.core.types import Floats, Named
 from service.engine.batcher import Batcher
-from service.engine.chain import Walk
 from service.engine.model import Arrays, Model
+from service.engine.walk import Walk
 from service.engine.walking import Leg, Walking
 from service.engine.work import OneShot
 

@@ -10,6 +10,7 @@ import { events } from "./stream.js";
 const FRAMES = 200; // in one call at most
 const VALUES = 600_000; // numbers in one call, about
 const ROW_STEPS = 1_000_000; // walkers × steps in one call at most
+const CLAMPED = 50; // graph calls of a step with known columns, at most about
 
 export class Chain {
   constructor(plan, dims, { told, heard, unlock }, { id = null, step = 0 } = {}) {
@@ -103,7 +104,8 @@ export class Chain {
   #request() {
     const { thin, emit, walkers } = this.plan;
     const room = this.#forksLeft.length ? this.#forksLeft[0].at - this.step : Infinity;
-    const each = Math.min(FRAMES, VALUES / (walkers * this.#dims), ROW_STEPS / (walkers * thin));
+    const work = walkers * thin * (this.plan.clamp ? CLAMPED : 1);
+    const each = Math.min(FRAMES, VALUES / (walkers * this.#dims), ROW_STEPS / work);
     const steps = Math.min(Math.max(1, Math.floor(each)) * thin, room);
     const how = { steps, thin, ...(emit ? { emit } : {}), stream: true };
     return this.id

@@ -13,7 +13,7 @@ import { tell, untell } from "./notice.js";
 import { patiently } from "./patience.js";
 import { faceOf } from "./pictures.js";
 import { Player } from "./player.js";
-import { randomSeed, Settings } from "./settings.js";
+import { randomSeed, Settings, usualKernel, usualScale } from "./settings.js";
 import { compared, Fingerprint, fromFragment, toFragment } from "./share.js";
 import { Stage } from "./stage.js";
 import { Status } from "./status.js";
@@ -43,7 +43,7 @@ export class Playground {
     this.input = new Input({
       ...answers,
       look: (row) => this.closer.look(row, "Your input").then(() => inSight("closer")),
-      fillIn: (values, mask) => this.#beginInSight({ clamp: { mask, values } }),
+      fillIn: (values, mask) => this.#fillIn({ mask, values }),
     });
   }
 
@@ -130,7 +130,16 @@ export class Playground {
 
   release() {
     const { clamp, ...rest } = this.plan;
-    this.#begin({ ...rest, forks: [] });
+    this.#begin({ ...rest, ...this.#usual(null), forks: [] });
+  }
+
+  #fillIn(clamp) {
+    this.#beginInSight({ clamp, ...this.#usual(clamp) });
+  }
+
+  #usual(clamp) {
+    const kernel = usualKernel(this.#detail, clamp);
+    return { kernel, scale: usualScale(this.#detail, kernel, clamp) };
   }
 
   useWalker() {
@@ -209,7 +218,7 @@ export class Playground {
     if (clamp) {
       const known = clamp.mask.filter(Boolean).length;
       const of = `${known} of ${clamp.mask.length}`;
-      by("clamped-words").textContent = `${of} values are held, the rest is filled in.`;
+      by("clamped-words").textContent = `${of} values are known, the rest is drawn given them.`;
     }
   }
 

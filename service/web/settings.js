@@ -4,6 +4,7 @@ import { by, option, short } from "./dom.js";
 
 const POINTS = 40; // walkers, where rows are no images
 const WIDE = 256; // columns from which on an image's walkers are fewer
+const CONDITIONAL = ["gibbs", "moment"]; // kernels that draw unknown columns given known ones
 const SLIDER = 3; // the scale goes from 1/8 to 8 times the kernel's own
 export const LARGEST_SEED = Number.MAX_SAFE_INTEGER;
 
@@ -26,15 +27,17 @@ export class Settings {
 
   #changed;
   #model = null;
+  #clamp = null;
   #start = "data";
 
   // The plan of a chain of this model, from what a link gives and from defaults.
   planOf(detail, given = {}) {
-    const kernel = given.kernel in detail.kernels ? given.kernel : detail.default_kernel;
+    const asked = given.kernel in detail.kernels && (!given.clamp || CONDITIONAL.includes(given.kernel));
+    const kernel = asked ? given.kernel : usualKernel(detail, given.clamp);
     return {
       model: detail.reference,
       kernel,
-      scale: given.scale > 0 ? given.scale : detail.kernels[kernel].scale,
+      scale: given.scale > 0 && (asked || !given.clamp) ? given.scale : usualScale(detail, kernel, given.clamp),
       walkers: whole(given.walkers, 1, 256) ?? usualWalkers(detail),
       seed: whole(given.seed, 0, LARGEST_SEED) ?? randomSeed(),
       start: given.start ?? "data",
@@ -47,7 +50,10 @@ export class Settings {
 
   show(detail, plan) {
     this.#model = detail;
-    by("kernel").replaceChildren(...Object.keys(detail.kernels).map((name) => option(name)));
+    const kernels = Object.keys(detail.kernels);
+    const disabled = (name) => Boolean(plan.clamp) && !CONDITIONAL.includes(name);
+    by("kernel").replaceChildren(...kernels.map((name) => option(name, name, { disabled: disabled(name) })));
+    this.#clamp = plan.clamp;
     for (const id of ["kernel", "walkers", "seed", "thin", "emit"]) by(id).value = plan[id];
     by("scale").value = plan.scale;
     this.#start = plan.start;
@@ -85,7 +91,7 @@ export class Settings {
   }
 
   #own() {
-    return this.#model.kernels[by("kernel").value].scale;
+    return usualScale(this.#model, by("kernel").value, this.#clamp);
   }
 
   #slid() {
@@ -96,6 +102,18 @@ export class Settings {
     const power = Math.log2(by("scale").valueAsNumber / this.#own());
     by("scale-slider").value = Math.max(-SLIDER, Math.min(SLIDER, power));
   }
+}
+
+// How a chain moves if nobody says so. With known columns it needs a kernel that can condition, and
+// starts each step at the highest noise level that the model was trained on, as the service does.
+export function usualKernel(detail, clamp) {
+  const own = detail.default_kernel;
+  return clamp && !CONDITIONAL.includes(own) ? CONDITIONAL[0] : own;
+}
+
+export function usualScale(detail, kernel, clamp) {
+  const levels = clamp && kernel === "gibbs" ? detail.noise_levels : null;
+  return levels ? levels[1] / detail.sigma : detail.kernels[kernel].scale;
 }
 
 // As many as fill a stage that is half as wide again as it is high.

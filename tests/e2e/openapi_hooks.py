@@ -26,7 +26,8 @@ HEAD = "inference-header-content-length"
 REASONS = re.compile(
     r"too far from all that|is (nan|-?inf), not a finite|one of the three|^walker is \d+"
     r"|points for \d+ walkers|rows for \d+ walkers|belongs to a chain that exists"
-    r"|of chain .* cannot be changed|Idempotency-Key was used|left all bounds|walks in \w+ space"
+    r"|of chain .* cannot be changed|Idempotency-Key was used|The chain diverged|walks in \w+ space"
+    r"|`clamp` works with|`metropolis` (works|cannot|needs)|clamp.std has a negative"
     r"|not a number of its datatype|holds a number beyond"
     r"|are the most|are more than the \d+ allowed|^Time is over|was not done within"
 )
@@ -37,9 +38,10 @@ def before_load_schema(context: Any, raw_schema: dict[str, Any]) -> None:
     """Only what the service refuses just as well: what is outside is still wrong."""
     schemas = raw_schema["components"]["schemas"]
     _all_wide(schemas["FromPoints"]["properties"]["points"])
-    _wide(schemas["Clamp"]["properties"]["mask"])
-    for kind in schemas["Clamp"]["properties"]["values"]["anyOf"]:
-        (_all_wide if kind["items"]["type"] == "array" else _wide)(kind)
+    for name in ("mask", "values", "std"):
+        for kind in _arrays(schemas["Clamp"]["properties"][name]):
+            for row in _arrays(kind["items"]) or [kind]:
+                _wide(row)
     _narrow_tensors(schemas)
     for operation in (each for path in raw_schema["paths"].values() for each in path.values()):
         body = operation.get("requestBody", {"content": {}})["content"].get("application/json")
@@ -125,6 +127,11 @@ def _said(schema: dict[str, Any]) -> dict[str, Any]:
     """Its schema without null."""
     found: dict[str, Any] = schema["anyOf"][0] if "anyOf" in schema else schema
     return found
+
+
+def _arrays(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """The kinds of array that a schema allows."""
+    return [each for each in schema.get("anyOf", [schema]) if each.get("type") == "array"]
 
 
 def _wide(row: dict[str, Any]) -> None:

@@ -179,7 +179,7 @@ def test_what_is_hidden_is_filled_in_and_the_rest_is_held(visit: Open) -> None:
     page.page.locator("#emit").select_option("noisy")
     page.click("fill-in")
     page.walked(6).click("play")
-    assert page.text("clamped-words") == "32 of 64 values are held, the rest is filled in."
+    assert page.text("clamped-words") == "32 of 64 values are known, the rest is drawn given them."
     x = np.array(page.frames[6]).reshape(6, 64)
     assert np.abs(x[:, :32] - known).max() < 1e-6 and x[:, 32:].std(axis=0).min() > 0
     page.click("release")

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from service.core.noise import FLOOR_NOISE, normals
 from service.engine.chain import Clamp, Walk, default_walk, first_state, positions
+from service.engine.clamped import default_scale
 from service.engine.model import Model
 from service.engine.starts import from_data, from_noise
 
@@ -181,7 +183,7 @@ def test_walkers_begin_in_noise_at_points_or_where_another_chain_stands(
     assert np.array_equal(np.float32(other["samples"]), expected)
 
 
-@pytest.mark.parametrize("kernel", ["gibbs", "hidden"])
+@pytest.mark.parametrize("kernel", ["gibbs", "moment"])
 @pytest.mark.parametrize("flag", [bool, int])
 def test_clamped_columns_stay_and_the_others_move(
     client: Any, tiny_served: Model, kernel: str, flag: type
@@ -195,9 +197,59 @@ def test_clamped_columns_stay_and_the_others_move(
     got = np.float32(sample(client, **asked)["samples"])
     np.testing.assert_allclose(got[..., mask], np.broadcast_to(row[mask], (5, 2, 3)), rtol=1e-5)
     assert (got[..., ~mask].std(axis=0) > 0).all()
-    known = Clamp(mask, units.to_model(row[None]))
-    walk = Walk(kernel, 4, (tiny_served.manifest.kernels[kernel].scale,), 0.0, known)
+    known = Clamp(mask[None], units.to_model(row[None]), np.zeros((1, 8), np.float32))
+    walk = Walk(kernel, 4, (default_scale(tiny_served.manifest, kernel),), 0.0, known)
     assert np.array_equal(got, walked(tiny_served, walk, from_data(tiny_served, 2, 4), 5))
+
+
+def test_every_walker_may_know_other_columns_and_how_well(client: Any, tiny_served: Model) -> None:
+    units = tiny_served.manifest.normaliser
+    rows = units.to_user(tiny_served.start_points()[:2]).round(3)
+    mask, std = np.array([np.arange(8) < 3, np.arange(8) > 5]), np.array([0.0, 0.5] * 4)
+    clamp = {"mask": mask.tolist(), "values": rows.tolist(), "std": std.tolist()}
+    asked = {"seed": 4, "steps": 3, "thin": 1, "walkers": 2, "emit": "noisy", "clamp": clamp}
+    got = np.float32(sample(client, **asked)["samples"])
+    exact = mask & (std == 0)
+    held = np.broadcast_to(rows[exact], (3, exact.sum()))
+    np.testing.assert_allclose(got[:, exact], held, rtol=1e-5)
+    assert (got[:, mask & (std > 0)].std(axis=0) > 0).all()
+    known = Clamp(mask, units.to_model(rows), np.float32(np.where(mask, std / units.scale, 0)))
+    walk = Walk("gibbs", 4, (default_scale(tiny_served.manifest, "gibbs"),), 0.0, known)
+    start = from_data(tiny_served, 2, 4)
+    assert np.array_equal(got, walked(tiny_served, walk, start, 3, "noisy"))
+    one = sample(client, **asked | {"clamp": {**clamp, "std": 0.25}})["samples"]
+    alike = sample(client, **asked | {"clamp": {**clamp, "std": [[0.25] * 8] * 2}})["samples"]
+    assert one == alike != got.tolist()
+
+
+def test_a_clamped_chain_goes_on_and_forks_as_if_in_one_call(client: Any) -> None:
+    clamp = {"mask": [1, 1, 0, 0, 0, 0, 0, 0], "values": [0.5] * 8, "std": 0.1}
+    asked = {"seed": 4, "thin": 1, "walkers": 2, "clamp": clamp}
+    whole = sample(client, **asked, steps=6)["samples"]
+    first = sample(client, **asked, steps=2)
+    branch = client.post(f"/chains/{first['chain']}/fork", json={}).json()["chain"]
+    for chain in (first["chain"], branch):
+        assert sample(client, chain=chain, steps=4)["samples"] == whole[2:]
+    again = sample(client, chain=first["chain"], from_step=3, steps=3)["samples"]
+    assert again == whole[3:]
+
+
+@pytest.mark.parametrize("kernel", ["walkjump", "moment"])
+def test_a_metropolis_correction_is_the_engines_and_says_its_acceptance(
+    client: Any, tiny_served: Model, kernel: str
+) -> None:
+    asked = {"seed": 5, "walkers": 3, "steps": 6, "thin": 1, "kernel": kernel, "metropolis": True}
+    body = sample(client, **asked, emit="noisy")
+    walk = replace(default_walk(tiny_served, 5, kernel), metropolis=True)
+    start = from_data(tiny_served, 3, 5)
+    assert np.array_equal(np.float32(body["samples"]), walked(tiny_served, walk, start, 6, "noisy"))
+    accepted = sum(p.accepted for p in positions(tiny_served, walk, start, 6))
+    assert body["metropolis"] is True and body["acceptance"] == accepted / 18
+    answer = client.post("/sample", json=asked, headers={"accept": NDJSON}).text
+    assert json.loads(answer.splitlines()[-1])["acceptance"] == body["acceptance"]
+    assert "acceptance" not in sample(client, steps=1, seed=1)
+    rest = sample(client, chain=body["chain"], steps=2)
+    assert rest["metropolis"] is True and 0 <= rest["acceptance"] <= 1
 
 
 def test_clamping_everything_gives_it_back(client: Any, tiny_served: Model) -> None:

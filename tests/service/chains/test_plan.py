@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,11 +24,26 @@ def test_a_plan_survives_its_bytes() -> None:
 @pytest.mark.parametrize(("rows", "columns"), [(1, 3), (2, 8), (2, 17)])
 def test_a_clamp_survives_its_bytes(rows: int, columns: int) -> None:
     rng = np.random.default_rng(0)
-    mask = rng.random(columns) < 0.5
-    clamp = Clamp(mask, rng.standard_normal((rows, columns)).astype(np.float32))
+    mask = rng.random((3 - rows, columns)) < 0.5
+    values, std = rng.random((2, rows, columns)).astype(np.float32)
+    clamp = Clamp(mask, values, std)
     back = loads(dumps(replace(PLAN, clamp=clamp))).clamp
     assert back is not None and back.values.dtype == np.float32
     assert np.array_equal(back.mask, mask) and np.array_equal(back.values, clamp.values)
+    assert np.array_equal(back.std, std)
+
+
+def test_a_clamp_that_only_held_its_columns_is_refused_and_other_old_plans_are_read() -> None:
+    """As they were written before clamps were conditional."""
+    old = orjson.loads(dumps(PLAN))
+    assert "metropolis" not in old and loads(orjson.dumps(old)) == PLAN
+    clamp = {"mask": "gA==", "values": "AAAAAAAAAAA=", "shape": [1, 2]}
+    with pytest.raises(ValueError, match="earlier version"):
+        loads(orjson.dumps({**old, "clamp": clamp}))
+
+
+def test_a_plan_keeps_its_metropolis_correction() -> None:
+    assert loads(dumps(replace(PLAN, metropolis=True))).walk.metropolis
 
 
 def test_a_plan_of_another_format_is_not_guessed_at() -> None:

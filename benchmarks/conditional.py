@@ -1,0 +1,211 @@
+"""Figures of conditional sampling: the spiral's slices, halves of digits, and what a step costs.
+
+    python -m benchmarks.conditional spiral
+    python -m benchmarks.conditional mnist --data ../shared/data/mnist-train.npz --pictures out.png
+    python -m benchmarks.conditional cost
+
+"before" is what `clamp` did up to version 1: after each step of the kernel, put the known columns
+back. It was kept here to compare with.
+"""
+
+import argparse
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from scipy.stats import norm
+
+from service.core.types import Doubles, Floats
+from service.engine import starts
+from service.engine.chain import default_walk, positions
+from service.engine.clamped import default_scale
+from service.engine.model import Model
+from service.engine.walk import Clamp, Walk
+from trainer.data.truth import Spiral
+from trainer.evaluate.cache import Tensors, cached
+from trainer.evaluate.classifier import Classifier, Network, judged, train
+
+MODELS = Path("models")
+BINS = np.linspace(-1.7, 1.7, 35)  # of 0.1, in the units of the data
+HELD_OUT = 10_000  # last rows
+EXAMPLES = 60_000  # that the classifier sees
+
+
+def clamp_of(mask: NDArray[np.bool_], values: Floats) -> Clamp:
+    return Clamp(
+        np.atleast_2d(mask), np.atleast_2d(values), np.zeros((1, mask.shape[-1]), np.float32)
+    )
+
+
+def conditional(model: Model, clamp: Clamp, seed: int = 1) -> Walk:
+    """As a request that says no more than `clamp`."""
+    return replace(default_walk(model, seed), scale=(default_scale(model.manifest, "gibbs"),),
+                   clamp=clamp)  # fmt: skip
+
+
+def held(model: Model, clamp: Clamp, x: Floats, steps: int, seed: int = 1) -> Iterator[Any]:
+    """The clamp of version 1: (state, mean) after each step."""
+    walk = default_walk(model, seed)
+    for step in range(steps):
+        (position,) = positions(model, walk, x, 1, first=step)
+        x = clamp.hold(position.state)
+        yield x, clamp.hold(position.mean)
+
+
+def drawn(model: Model, clamp: Clamp, x: Floats, steps: int, seed: int = 1) -> Iterator[Any]:
+    for position in positions(model, conditional(model, clamp, seed), x, steps):
+        yield position.state, position.mean
+
+
+# --- the spiral -----------------------------------------------------------------------------------
+
+
+def slice_of_truth(column: int, value: float) -> Doubles:
+    """Masses of the bins under the true law of the other column, by quadrature along the curve."""
+    truth = Spiral()
+    t = np.sqrt(np.linspace(truth.first**2, truth.last**2, 100_001))
+    curve = truth._curve((t[1:] + t[:-1]) / 2)[0]
+    weight = np.exp(-0.5 * ((curve[:, column] - value) / truth.noise) ** 2)
+    near = weight > 1e-9 * weight.max()
+    edges = (BINS - curve[near, 1 - column][:, None]) / truth.noise
+    masses: Doubles = (weight[near, None] * np.diff(norm.cdf(edges), axis=1)).sum(0) / weight.sum()
+    return masses
+
+
+def total_variation(truth: Doubles, samples: Doubles) -> float:
+    found = np.histogram(samples, BINS)[0] / len(samples)
+    return float(0.5 * (np.abs(truth - found).sum() + 1 - found.sum()))
+
+
+def spiral(walkers: int, steps: int) -> None:
+    model = Model.open(MODELS / "spiral-dae/1", threads=1)
+    units, every = model.manifest.normaliser, []
+    print("| known | value | before | now |\n|---|---|---|---|")
+    for column in (0, 1):
+        for value in np.arange(-0.9, 1.35, 0.2):
+            row = np.zeros((1, 2))
+            row[0, column] = value
+            clamp = clamp_of(np.arange(2) == column, units.to_model(row))
+            x, truth = (
+                clamp.start(starts.from_data(model, walkers, 1)),
+                slice_of_truth(column, value),
+            )
+            both = []
+            for chain in (held, drawn):
+                states = [state for state, _ in chain(model, clamp, x, steps)][steps // 3 :]
+                samples = np.concatenate([units.to_user(s)[:, 1 - column] for s in states])
+                both.append(total_variation(truth, samples))
+            every.append(both)
+            print(f"| x{column} | {value:.1f} | {both[0]:.2f} | {both[1]:.2f} |", flush=True)
+    print("mean, largest:", np.mean(every, axis=0).round(3), np.max(every, axis=0).round(3))
+
+
+# --- halves of digits -----------------------------------------------------------------------------
+
+
+def classifier_of(x: Floats, y: NDArray[np.int64]) -> Classifier:
+    """Trained on rows that are not held out."""
+
+    def make() -> Tensors:
+        network, names = train((28, 28), x[:-HELD_OUT], y[:-HELD_OUT], lambda n: None, EXAMPLES)
+        return {**network.state_dict(), "names": torch.from_numpy(names)}
+
+    tensors = cached("classifier", ("conditional", len(x), EXAMPLES), make)
+    names = tensors.pop("names").numpy()
+    network = Network((28, 28), len(names))
+    network.load_state_dict(tensors)
+    return judged(network.eval(), names, x[-HELD_OUT:], y[-HELD_OUT:])
+
+
+def seam(images: Floats) -> float:
+    """Mean difference across the edge between the halves."""
+    rows = images.reshape(-1, 28, 28)
+    return float(np.abs(rows[:, 14] - rows[:, 13]).mean())
+
+
+def mnist(data: Path, digits: int, steps: int, pictures: Path | None) -> None:
+    model = Model.open(MODELS / "mnist-dae/1", threads=1)
+    with np.load(data) as file:
+        x = (file["x"].reshape(-1, 784) / np.float32(255)).astype(np.float32)
+        y = file["y"].astype(np.int64)
+    classifier = classifier_of(x, y)
+    pick = np.random.default_rng(0).choice(HELD_OUT, digits, replace=False) + len(x) - HELD_OUT
+    truth, labels = x[pick], y[pick]
+    right = (classifier.names[classifier.predict(truth)] == labels).mean()
+    print(
+        f"classifier: {classifier.accuracy:.4f} of held-out digits, {right:.3f} of these {digits}"
+    )
+    print("| known | chain | agreement | of the mean's classes over the chain | seam / real |\n"
+          "|---|---|---|---|---|")  # fmt: skip
+    shown = [truth]
+    for name, mask in (("lower", np.arange(784) >= 392), ("upper", np.arange(784) < 392)):
+        clamp = clamp_of(mask, truth)
+        start = clamp.start(starts.from_data(model, digits, 1))
+        for kind, chain in (("before", held), ("now", drawn)):
+            means = [mean for _, mean in chain(model, clamp, start, steps)]
+            half = means[steps // 2 :]
+            classes = np.stack([classifier.names[classifier.predict(m)] for m in half])  # (n, W)
+            agree, most = (
+                (classes == labels).mean(),
+                np.array([np.bincount(c).argmax() for c in classes.T]),
+            )
+            ratio = np.mean([seam(m) for m in half]) / seam(truth)
+            print(f"| {name} half | {kind} | {agree:.3f} | {(most == labels).mean():.3f} | "
+                  f"{ratio:.2f} |", flush=True)  # fmt: skip
+            shown.append(means[-1])
+    if pictures is not None:
+        each = [np.hstack(list(images[:20].reshape(-1, 28, 28))) for images in shown]
+        grey = (np.vstack(each).clip(0, 1) * 255).astype(np.uint8)
+        Image.fromarray(grey).resize((grey.shape[1] * 2, grey.shape[0] * 2), 0).save(pictures)
+
+
+# --- what a step costs ----------------------------------------------------------------------------
+
+
+def cost(rounds: int) -> None:
+    print("| model | columns | walkers | plain step, ms | clamped step, ms | ratio |\n"
+          "|---|---|---|---|---|---|")  # fmt: skip
+    for name in ("spiral-dae", "digits-dae", "mnist-dae"):
+        model = Model.open(MODELS / name / "1", threads=1)
+        d = model.manifest.input_dims
+        for walkers in (1, 64):
+            x = starts.from_data(model, walkers, 1)
+            clamp = clamp_of(np.arange(d) < d // 2, x[:1])
+            plain, clamped = default_walk(model, 1), conditional(model, clamp)
+            times: dict[bool, list[float]] = {False: [], True: []}
+            for _ in range(rounds):  # in turns, so that a busy machine slows both
+                for walk in (plain, clamped):
+                    began = time.perf_counter()
+                    steps = 1 if walk.clamp else 10
+                    list(positions(model, walk, clamp.start(x), steps))
+                    times[walk is clamped].append((time.perf_counter() - began) / steps)
+            a, b = (1000 * float(np.median(times[k])) for k in (False, True))
+            print(f"| {name} | {d} | {walkers} | {a:.2f} | {b:.1f} | {b / a:.0f} |", flush=True)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("what", choices=("spiral", "mnist", "cost"))
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/mnist-train.npz"))
+    parser.add_argument("--walkers", type=int, default=64)
+    parser.add_argument("--digits", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=0)
+    parser.add_argument("--pictures", type=Path)
+    asked = parser.parse_args()
+    if asked.what == "spiral":
+        spiral(asked.walkers, asked.steps or 90)
+    elif asked.what == "mnist":
+        mnist(asked.data, asked.digits, asked.steps or 12, asked.pictures)
+    else:
+        cost(asked.steps or 5)
+
+
+if __name__ == "__main__":
+    main()
