@@ -9,8 +9,8 @@ A sample is broken if it is one of
     specks    its largest stroke has less than half the pixels of the smallest of any real image
 
 where a stroke is a connected region (8 neighbours) of pixels above 0.3 of the image's own maximum.
-The bounds come from all images of the training file; by them no real image is broken. Samples are the
-emitted means of many chains of the default kernel that began in noise.
+The bounds come from all images of the training file; by them no real image is broken. Samples are
+the emitted means of many chains of the default kernel that began in noise.
 """
 
 import argparse
@@ -72,7 +72,8 @@ def load_images(path: Path) -> Floats:
     with np.load(path) as arrays:
         images = next(a for a in (arrays[name] for name in arrays.files) if a.ndim >= 2)
     side = round(images[0].size ** 0.5)
-    return (images.reshape(len(images), side, side) / images.max()).astype(np.float32)
+    scaled: Floats = (images.reshape(len(images), side, side) / images.max()).astype(np.float32)
+    return scaled
 
 
 def main() -> None:

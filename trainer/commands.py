@@ -4,14 +4,14 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import load_file
 
 from service.core.errors import ArtefactError
-from service.core.manifest import MANIFEST, START_POINTS, WEIGHTS
+from service.core.manifest import MANIFEST, START_POINTS, WEIGHTS, Manifest
 from trainer import checkpoint
 from trainer.autoencoder import AutoEncoder
 from trainer.config import Recipe, find_recipe, make_recipe, read_recipe, with_settings
@@ -20,11 +20,12 @@ from trainer.data.named import NAMED
 from trainer.defaults import default_recipe, name_of
 from trainer.errors import RecipeError, RunFolderError
 from trainer.evaluate import first_look, held_rows, open_model
+from trainer.evaluate.trust import typical_quantiles
 from trainer.export import CARD, Chains, export, make_chains
-from trainer.fit import fit, load_weights, reached
+from trainer.fit import VALIDATION_ROWS, fit, load_weights, reached
 from trainer.gallery import draw_gallery
 from trainer.judging import data_options, judge
-from trainer.prepare import Prepared, prepare
+from trainer.prepare import Prepared, held_out_rows, prepare
 from trainer.run import (
     Run,
     check_writable,
@@ -136,9 +137,13 @@ def _export(
 ) -> Path:  # fmt: skip
     """A new version of the model, with the figures that take seconds."""
 
-    def look(folder: Path) -> dict[str, Any]:
+    def look(folder: Path) -> Manifest:
+        model = open_model(folder)
+        rows = held_out_rows(prepared, VALIDATION_ROWS).numpy()
+        typical = typical_quantiles(model, rows, model.manifest.moments_sigma)
         held = held_rows(prepared.dataset, prepared.split)
-        return first_look(open_model(folder), prepared.dataset, held)
+        figures = first_look(model, prepared.dataset, held)
+        return replace(model.manifest, typical=typical, evaluation=figures)
 
     return export(recipe, prepared, ae, chains, models, pictures, look)
 

@@ -12,11 +12,13 @@ from torch import Tensor
 
 from service.core import manifest as manifests
 from service.core.manifest import MANIFEST, START_POINTS, WEIGHTS, Graph, Manifest
+from service.core.types import Floats
 from trainer.artefact import library_versions, new_version, now
 from trainer.autoencoder import AutoEncoder
 from trainer.card import card
 from trainer.config import Recipe
 from trainer.data import Dataset, record_split
+from trainer.evaluate.trust import clean_level, levels_between
 from trainer.fit import VALIDATION_ROWS
 from trainer.graphs import GraphSpec, kernel_graph, make_kernels, model_graphs
 from trainer.kernels import Kernel
@@ -24,7 +26,7 @@ from trainer.onnx_files import OPSET, write_graph
 from trainer.prepare import Prepared, held_out_rows
 from trainer.starts import default_scale, start_points, trained_scale
 
-Judge = Callable[[Path], dict[str, Any]]  # a written artefact -> its figures
+Judge = Callable[[Path], Manifest]  # a written artefact -> its manifest with figures
 
 CARD = "card.md"
 CALIBRATION_ROWS = 256
@@ -38,7 +40,8 @@ class Chains:
     scales: Mapping[str, float]
     default: str
     starts: Tensor  # (n, d), in the model's units
-    sigma: float  # the noise level that is served; α = σ²
+    sigma: float  # the noise level of chains; α = σ²
+    moments_sigma: float  # the noise level for clean rows
     emit: str  # "mean" or "noisy"
 
 
@@ -64,7 +67,21 @@ def make_chains(recipe: Recipe, prepared: Prepared, ae: AutoEncoder) -> Chains:
     emit = options.emit
     if emit == "auto":
         emit = "noisy" if prepared.dataset.image is None else "mean"
-    return Chains(kernels, scales, default, starts, sigma, emit)
+    clean = moments_sigma_of(recipe, ae, held_out_rows(prepared, VALIDATION_ROWS), sigma)
+    return Chains(kernels, scales, default, starts, sigma, clean, emit)
+
+
+def moments_sigma_of(recipe: Recipe, ae: AutoEncoder, rows: Tensor, sigma: float) -> float:
+    """The largest trained level at which clean rows pass the trace test (evaluate.trust)."""
+    if not ae.architecture.conditioned:
+        return sigma
+
+    def reconstruct(z: Floats, level: float) -> Floats:
+        with torch.no_grad():
+            r: Tensor = ae(torch.from_numpy(z), torch.full((len(z), 1), level))
+        return r.numpy()
+
+    return clean_level(reconstruct, rows.numpy(), levels_between(*recipe.criterion.levels, sigma))
 
 
 def served_sigma(recipe: Recipe, prepared: Prepared, rows: Tensor) -> float:
@@ -93,8 +110,8 @@ def export(
         graphs = _write_graphs(ae, chains, folder)
         for picture in pictures:
             shutil.copyfile(picture, folder / picture.name)
-        manifest = finish(folder, describe(recipe, prepared, ae, chains, version, graphs))
-        manifest = replace(manifest, evaluation=judge(folder))
+        finish(folder, describe(recipe, prepared, ae, chains, version, graphs))
+        manifest = judge(folder)
         (folder / CARD).write_text(card(manifest, [p.name for p in pictures]), encoding="utf-8")
         finish(folder, manifest)
     return models / recipe.name / version
@@ -140,7 +157,7 @@ def describe(
         loss=c.loss,
         alpha=chains.sigma**2,
         sigma=chains.sigma,
-        moments_sigma=chains.sigma,  # until it is measured on the written graphs
+        moments_sigma=chains.moments_sigma,
         noise_levels=c.levels if a.conditioned else None,
         covariance_scale=covariance_scale(recipe),
         input_dims=a.dims,

@@ -14,11 +14,10 @@ from service.core.moments import (
     scaled_moments,
     spectrum_of,
 )
-from service.core.types import Doubles, Floats
+from service.core.types import Doubles
 from trainer.autoencoder import AutoEncoder
 from trainer.checkpoint import Loss
 from trainer.config import Recipe
-from trainer.evaluate.trust import clean_level, levels_between
 from trainer.export import Chains
 from trainer.layers import Dense
 from trainer.pictures import (
@@ -35,7 +34,6 @@ from trainer.starts import walked
 
 BACKGROUND_ROWS = 2_000
 TANGENTS = 8
-CLEAN_ROWS = 10_000
 WALKERS, KEPT, THIN = 10, 20, 5
 SCATTERED = 500  # walkers and tangents of a table's scatter plot
 
@@ -103,7 +101,7 @@ def _draw_tangents(
     prepared: Prepared, view: View, ae: AutoEncoder, chains: Chains, path: Path
 ) -> None:
     count = 8 if view.image is not None else 300
-    z, sigma = held_out_rows(prepared, count), clean_sigma(prepared, ae, chains)
+    z, sigma = held_out_rows(prepared, count), chains.moments_sigma
     local = [moments_in_torch(prepared, ae, sigma, row[None]) for row in z]
     draw_tangents(
         view, prepared.normaliser.to_user(z.numpy()),
@@ -127,20 +125,6 @@ def moments_in_torch(prepared: Prepared, ae: AutoEncoder, sigma: float, z: Tenso
         return in_user_units(local, units)
     spectrum = spectrum_of(products, z.shape[1], TANGENTS, scale=units.scale)
     return scaled_moments(z[0].numpy(), at.value[0].numpy(), spectrum, alpha, units)
-
-
-def clean_sigma(prepared: Prepared, ae: AutoEncoder, chains: Chains) -> float:
-    """The noise level for clean rows, found as `evaluate` finds it in the exported graphs."""
-    if not ae.architecture.conditioned:
-        return chains.sigma
-
-    def reconstruct(z: Floats, sigma: float) -> Floats:
-        r: Tensor = ae(torch.from_numpy(z), _level(ae, sigma, len(z)))
-        return r.numpy()
-
-    levels = levels_between(*prepared.criterion.sigma, chains.sigma)
-    rows = held_out_rows(prepared, CLEAN_ROWS).numpy()
-    return clean_level(reconstruct, rows, levels)
 
 
 def _level(ae: AutoEncoder, sigma: float, rows: int) -> Tensor | None:

@@ -41,7 +41,8 @@ def judge(args: argparse.Namespace, folder: Path) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         pictures = draw_album(model, dataset, parts, judgement, Path(temporary))
         figures = {**judgement.figures, OPTIONS: options_of(args)}
-        rewrite(folder, figures, pictures, judgement.scales)
+        rewrite(folder, figures, pictures, judgement.scales, judgement.moments_sigma,
+                judgement.typical)  # fmt: skip
     print(figures_text(manifests.read(folder)))
 
 
@@ -75,8 +76,12 @@ def rewrite(
     figures: Mapping[str, Any],
     pictures: Sequence[Path] = (),
     scales: Mapping[str, float] | None = None,
+    moments_sigma: float | None = None,
+    typical: tuple[float, ...] = (),
 ) -> None:
-    """New figures, pictures and default scales; a crash in between leaves a valid artefact.
+    """Put new figures, pictures, default scales and the level for clean rows into an artefact.
+
+    A crash in between leaves a valid artefact.
 
     Files that the manifest does not list are not checked, so what changes is first taken off the
     list, then written, then listed again. Whatever else lies in the folder stays unlisted.
@@ -84,6 +89,8 @@ def rewrite(
     old = manifests.read(folder)
     kernels = {k: replace(v, scale=(scales or {}).get(k, v.scale)) for k, v in old.kernels.items()}
     manifest = replace(old, evaluation=dict(figures), kernels=kernels)
+    if moments_sigma is not None:
+        manifest = replace(manifest, moments_sigma=moments_sigma, typical=typical)
     changed = {CARD, *(picture.name for picture in pictures)}
     listed = {*old.files, *changed}
     shown = [f"{name}.png" for name in CAPTIONS if f"{name}.png" in listed]

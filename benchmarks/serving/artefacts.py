@@ -70,7 +70,7 @@ def written(
         tensors = {k: v.detach().contiguous() for k, v in ae.state_dict().items()}
         save_file(tensors | {START_POINTS: starts.contiguous()}, folder / WEIGHTS)
         graphs = _graphs({**specs, "gibbs": kernel_graph(gibbs)}, folder)
-        chains = Chains({"gibbs": gibbs}, {"gibbs": 1.0}, "gibbs", starts, sigma, "noisy")
+        chains = Chains({"gibbs": gibbs}, {"gibbs": 1.0}, "gibbs", starts, sigma, sigma, "noisy")
         finish(folder, describe(recipe, prepared, ae, chains, version, graphs))
     return models / recipe.name / version
 

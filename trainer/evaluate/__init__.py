@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from service.core.errors import DivergedError
-from service.core.types import Doubles
+from service.core.types import Doubles, Floats
 from service.engine.model import Model
 from trainer.data import Dataset, GaussianMixture, Split
 from trainer.errors import DataError
@@ -36,6 +36,7 @@ from trainer.evaluate.judgement import Judgement, judge_chains
 from trainer.evaluate.local import against_truth, moments_at, reconstruction
 from trainer.evaluate.plan import SMALL, Plan, plan_for
 from trainer.evaluate.rows import MOST_ROWS, Held, Rows, held_rows, read_record, rows_for, spread
+from trainer.evaluate.trust import with_clean_level
 from trainer.evaluate.watch import Watch
 
 __all__ = [
@@ -97,7 +98,11 @@ def evaluate(
     court = convene(model, dataset, rows, plan, watch)
     scales = search(court) if plan.search else dict(m.evaluation.get("scales", {}))
     chosen = {name: float(found["chosen"]) for name, found in scales.items()} if plan.search else {}
-    court = replace(court, model=with_scales(model, chosen))
+    with watch.part("level for clean rows"):
+        model = with_clean_level(
+            with_scales(model, chosen), _model_units(model, rows.validation.x, rows)
+        )
+    court = replace(court, model=model)
     some = rows.test.x[spread(np.arange(len(rows.test)), MOST_ROWS)]
     held = Held(
         np.asarray(rows.units.to_user(some), np.float64), held_rows(dataset, split, len(some)).train
@@ -111,7 +116,14 @@ def evaluate(
         figures["exact draws"] = exact
     if scales:
         figures["scales"] = scales
-    return replace(judgement, figures=figures, scales=chosen)
+    m = model.manifest
+    return replace(judgement, figures=figures, scales=chosen, moments_sigma=m.moments_sigma,
+                   typical=m.typical)  # fmt: skip
+
+
+def _model_units(model: Model, x: Floats, rows: Rows) -> Floats:
+    """Rows of the evaluation, (n, d), in the model's units."""
+    return model.manifest.normaliser.to_model(rows.units.to_user(x))
 
 
 def _sampled(model: Model, kernel: str, test: Doubles) -> float | str:

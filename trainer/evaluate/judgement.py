@@ -42,6 +42,8 @@ class Judgement:
     settling: Mapping[int, float] = field(default_factory=dict)  # step -> distance to the end
     copies: tuple[Floats, Floats] | None = None  # samples and the nearest training rows
     distances: tuple[Neighbours, Neighbours] | None = None  # of samples, of test rows
+    moments_sigma: float | None = None  # the level for clean rows, measured
+    typical: tuple[float, ...] = ()
 
 
 def judge_chains(court: Court) -> Judgement:
