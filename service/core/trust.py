@@ -53,43 +53,42 @@ class Trust:
     @property
     def warnings(self) -> list[str]:
         """A sentence for every value that is out of range."""
-        found = (
-            (_over(self.asymmetry, MOST_ASYMMETRY),
-             f"J is far from symmetric: asymmetry {_said(self.asymmetry)} exceeds "
-             f"{MOST_ASYMMETRY:g}, so r is not a posterior mean here."),
-            (_over(self.mass_below_zero, MOST_BELOW_ZERO),
-             f"{_percent(self.mass_below_zero)} of the eigenvalue mass is negative and was set to "
-             "0: the covariance is unreliable here."),
-            (_over(self.mass_above_one, MOST_ABOVE_ONE),
-             f"{_percent(self.mass_above_one)} of the eigenvalue mass exceeds 1: the point lies "
-             "between clusters or away from the data."),
-            (self.shrunk > 0,
-             f"The inverse was bounded by the data's own spread in {self.shrunk} directions; mean "
-             "and eigenvalues there are bounds, not estimates."),
-            (self.typicality is not None and self.typicality >= MOST_TYPICAL,
-             f"The model moves this point further than {_said(self.typicality)} % of held-out "
-             "rows: it is not like the data."),
-            (self.typicality is not None and self.typicality <= LEAST_TYPICAL,
-             f"The model moves this point less than {_said(100 - (self.typicality or 0))} % of "
-             "held-out rows: it is not like the data."),
-        )  # fmt: skip
-        return [sentence for holds, sentence in found if holds]
+        said = []
+        if self.asymmetry is not None and self.asymmetry > MOST_ASYMMETRY:
+            said.append(
+                f"J is far from symmetric: asymmetry {self.asymmetry:.3g} exceeds "
+                f"{MOST_ASYMMETRY:g}, so r is not a posterior mean here."
+            )
+        if self.mass_below_zero is not None and self.mass_below_zero > MOST_BELOW_ZERO:
+            said.append(
+                f"{self.mass_below_zero:.0%} of the eigenvalue mass is negative and was set to 0: "
+                "the covariance is unreliable here."
+            )
+        if self.mass_above_one is not None and self.mass_above_one > MOST_ABOVE_ONE:
+            said.append(
+                f"{self.mass_above_one:.0%} of the eigenvalue mass exceeds 1: the point lies "
+                "between clusters or away from the data."
+            )
+        if self.shrunk:
+            said.append(
+                f"The inverse was bounded by the data's own spread in {self.shrunk} directions: "
+                "mean and eigenvalues there are bounds, not estimates."
+            )
+        if self.typicality is not None and self.typicality >= MOST_TYPICAL:
+            said.append(
+                f"The model moves this point further than {self.typicality:.4g}% of held-out rows: "
+                "it is not like the data."
+            )
+        if self.typicality is not None and self.typicality <= LEAST_TYPICAL:
+            said.append(
+                f"The model moves this point less than {100 - self.typicality:.4g}% of held-out "
+                "rows: it is not like the data."
+            )
+        return said
 
     def as_dict(self) -> dict[str, object]:
         """What was computed, and the warnings."""
         return {k: v for k, v in vars(self).items() if v is not None} | {"warnings": self.warnings}
-
-
-def _over(value: float | None, most: float) -> bool:
-    return value is not None and value > most
-
-
-def _said(value: float | None) -> str:
-    return f"{value or 0:.3g}"
-
-
-def _percent(value: float | None) -> str:
-    return f"{100 * (value or 0):.0f} %"
 
 
 @lru_cache(maxsize=16)

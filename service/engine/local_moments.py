@@ -89,8 +89,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Measured:
-    """What is known of some rows beside their eigenpairs."""
+    """What indicators of some rows are made of."""
 
+    spectra: Sequence[Spectrum]  # of every row
     whole: bool  # the pairs are all
     scale: Doubles | None  # (d,): they are those of D A D
     trace: Doubles | None = None  # (n,)
@@ -167,16 +168,16 @@ async def _at(
 ) -> list[Local]:
     """A few rows; z (n, d)."""
     r, spectra = await _spectra(worker, model, z, sigma, plan)
-    local = await worker.call(_moments, model, z, (r, spectra), sigma, question, plan)
-    measured = Measured(plan.whole, plan.scale)
+    measured = Measured(spectra, plan.whole, plan.scale)
     if question.asks("trust"):
         trace, asymmetry = await jacobian_norms(worker, model, z, sigma)
         if plan.scale is not None:  # masses are those of A, not of D A D
-            _, spectra = await _spectra(worker, model, z, sigma, replace(plan, scale=None))
-        measured = Measured(plan.whole, None, trace, asymmetry)
+            _, unscaled = await _spectra(worker, model, z, sigma, replace(plan, scale=None))
+            measured = Measured(unscaled, plan.whole, None)
+        measured = replace(measured, trace=trace, asymmetry=asymmetry)
     elif question.asks("dimension"):
         measured = replace(measured, trace=await jacobian_traces(worker, model, z, sigma))
-    return await worker.call(_judged, model, z, r, spectra, local, sigma, question, measured)
+    return await worker.call(_locals, model, z, (r, spectra), sigma, question, plan, measured)
 
 
 async def _spectra(
@@ -221,32 +222,31 @@ def _moments(
     return [at(*each) for each in zip(z, *found, strict=True)]
 
 
-def _judged(
+def _locals(
     model: Model,
     z: Floats,
-    r: Floats,
-    spectra: Sequence[Spectrum],
-    local: Sequence[Moments],
+    found: Spectra,
     sigma: float,
     question: Question,
+    plan: Plan,
     measured: Measured,
 ) -> list[Local]:
     """Moments with their dimension and indicators; only the indicators that cost nothing, and only
     where one is out of range, unless they are asked for."""
-    alpha, n = model.alpha(sigma), len(z)
-    trace = measured.trace
-    if trace is None and measured.whole and z.shape[1] <= FULL_JACOBIAN_DIMS:
-        trace = np.array([trace_of(spectrum, measured.scale) for spectrum in spectra])
+    m, alpha, n = model.manifest, model.alpha(sigma), len(z)
+    r, trace = found[0], measured.trace
+    if trace is None and measured.whole and z.shape[1] <= FULL_JACOBIAN_DIMS and m.typical:
+        trace = np.array([trace_of(spectrum, measured.scale) for spectrum in measured.spectra])
     typicality: list[float | None] = [None] * n
     dimensions: list[float | None] = [None] * n
-    m = model.manifest
     if trace is not None and m.typical and sigma == m.moments_sigma:
         t = statistic(z, r, alpha, trace)
         typicality = [percentile(each, m.typical) for each in t]
     if trace is not None and question.asks("dimension"):
         dimensions = dimension(z, r, alpha, trace).tolist()
-    found = []
-    for i, (spectrum, moments) in enumerate(zip(spectra, local, strict=True)):
+    local = []
+    for i, moments in enumerate(_moments(model, z, found, sigma, question, plan)):
+        spectrum = measured.spectra[i]
         below, above = masses(spectrum)
         trust = Trust(
             asymmetry=None if measured.asymmetry is None else float(measured.asymmetry[i]),
@@ -258,8 +258,8 @@ def _judged(
             exact=measured.whole and z.shape[1] <= FULL_JACOBIAN_DIMS,
         )
         shown = question.asks("trust") or trust.warnings
-        found.append(Local(moments, dimensions[i], trust if shown else None))
-    return found
+        local.append(Local(moments, dimensions[i], trust if shown else None))
+    return local
 
 
 def _stacked(

@@ -96,11 +96,11 @@ def test_a_percentile_is_where_a_value_stands() -> None:
     ("change", "words"),
     [
         ({"asymmetry": 0.9}, "not a posterior mean"),
-        ({"mass_below_zero": 0.4}, "40 % of the eigenvalue mass is negative"),
-        ({"mass_above_one": 0.3}, "30 % of the eigenvalue mass exceeds 1"),
+        ({"mass_below_zero": 0.4}, "40% of the eigenvalue mass is negative"),
+        ({"mass_above_one": 0.3}, "30% of the eigenvalue mass exceeds 1"),
         ({"shrunk": 2}, "in 2 directions"),
-        ({"typicality": 100.0}, "further than 100 %"),
-        ({"typicality": 0.0}, "less than 100 %"),
+        ({"typicality": 100.0}, "further than 100%"),
+        ({"typicality": 0.0}, "less than 100%"),
     ],
 )
 def test_each_value_out_of_range_has_its_sentence(change: dict[str, float], words: str) -> None:
