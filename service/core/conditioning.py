@@ -57,6 +57,15 @@ class Gaussian:
     mean: Doubles  # (..., d)
     covariance: Doubles  # (..., d, d)
 
+    @classmethod
+    def of_products(cls, mean: Doubles, A: Doubles, t: float) -> "Gaussian":
+        """N(mean, t²A₊), A₊ being A's symmetric part without its negative eigenvalues."""
+        λ, U = np.linalg.eigh((A + np.swapaxes(A, -1, -2)) / 2)
+        λ = t**2 * np.maximum(λ, 0.0)
+        local = cls(mean, (U * λ[..., None, :]) @ np.swapaxes(U, -1, -2))
+        local.__dict__["_pairs"] = λ, U  # so that a draw need not find them again
+        return local
+
     @cached_property
     def _pairs(self) -> tuple[Doubles, Doubles]:
         return _eigenpairs(self.covariance)
@@ -123,13 +132,6 @@ def draw_given(
     w = np.linalg.solve(K, np.stack(np.broadcast_arrays(*away), axis=-1))  # (..., m, 2)
     moved = local.covariance @ (np.swapaxes(seen.H, -1, -2) @ w)  # (..., d, 2)
     return x + moved[..., 0], local.mean + moved[..., 1]
-
-
-def positive_part(A: Doubles) -> Doubles:
-    """A symmetric matrix without its negative eigenvalues; (..., d, d)."""
-    λ, U = np.linalg.eigh((A + np.swapaxes(A, -1, -2)) / 2)
-    kept: Doubles = (U * np.maximum(λ, 0.0)[..., None, :]) @ np.swapaxes(U, -1, -2)
-    return kept
 
 
 def _innovation(P: Doubles, seen: Measurement) -> tuple[Doubles, Doubles]:

@@ -133,7 +133,7 @@ class Known:
     def look(self, y: Floats, sigma: float, t: float) -> Generator[Call, Arrays, Gaussian]:
         """N(r(y), t²A₊(y)), of a model that is told sigma."""
         r, A = yield from mean_and_matrix(self._model, y, sigma)
-        return Gaussian(r, t**2 * A)
+        return Gaussian.of_products(r, A, t)
 
     def draw(
         self, y: Floats, sigma: float, t: float

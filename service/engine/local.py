@@ -1,10 +1,9 @@
-"""r(x) and A₊(x) as a matrix, from the `moments` graph, as part of a step: for few columns."""
+"""r(x) and A(x) as a matrix, from the `moments` graph, as part of a step: for few columns."""
 
 from collections.abc import Generator
 
 import numpy as np
 
-from service.core.conditioning import positive_part
 from service.core.types import Doubles, Floats
 from service.engine.model import Arrays, Model
 from service.engine.walk import Call
@@ -19,7 +18,7 @@ def matrix_calls(d: int) -> int:
 def mean_and_matrix(
     model: Model, x: Floats, sigma: float
 ) -> Generator[Call, Arrays, tuple[Doubles, Doubles]]:
-    """r (W, d) and the positive part of A (W, d, d), of a conditioned model at level sigma."""
+    """r (W, d) and A (W, d, d), of a conditioned model at level sigma."""
     rows, d = x.shape
     level, products = model.noise_level(rows, sigma), []
     for first in range(0, d, PROBES):
@@ -27,4 +26,4 @@ def mean_and_matrix(
         v = np.ascontiguousarray(np.broadcast_to(units, (rows, *units.shape)))
         out = yield Call("moments", {"x": x, "v": v, **level})
         products.append(out["products"].astype(np.float64))
-    return out["mean"].astype(np.float64), positive_part(np.concatenate(products, axis=1))
+    return out["mean"].astype(np.float64), np.concatenate(products, axis=1)

@@ -84,9 +84,9 @@ def _look(
         r = out["mean"].astype(np.float64)
         return Place(x, r, Spherical(x + scale * (r - x), 2 * scale * σ**2))
     r, A = yield from mean_and_matrix(model, x, σ)
-    size = np.linalg.norm(A, axis=(1, 2), keepdims=True)
-    covariance = scale**2 * model.manifest.alpha * (A + FLOOR * size * np.eye(x.shape[1]))
-    return Place(x, r, Gaussian(r, covariance))
+    P = Gaussian.of_products(r, A, scale * σ).covariance
+    size = np.linalg.norm(P, axis=(1, 2), keepdims=True)
+    return Place(x, r, Gaussian(r, P + FLOOR * size * np.eye(x.shape[1])))
 
 
 def _log_ratio(here: Place, there: Place, alpha: float) -> Doubles:

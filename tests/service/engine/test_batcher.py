@@ -5,6 +5,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from service.core.errors import DivergedError, OverloadError, UnusableAnswerError, WorkerError
 from service.core.types import Floats
 from service.engine.batcher import Batcher
-from service.engine.chain import Walk, default_walk, first_state, positions
+from service.engine.chain import Clamp, Walk, default_walk, first_state, positions
 from service.engine.model import Arrays, Model
 from service.engine.starts import from_data
 from service.engine.walking import Leg
@@ -182,6 +183,39 @@ def test_chains_of_all_sizes_walk_together_as_they_walk_alone(
         for (_, z), position in zip(kept, alone, strict=True):
             assert np.array_equal(z, position.noisy)
     assert max(n for _, n in model.passes) <= MOST
+
+
+@pytest.mark.parametrize("change", ["clamp", "metropolis"])
+def test_steps_of_several_calls_share_passes_and_walk_as_they_walk_alone(
+    model: Watched, worker: Worker, tiny_served: Model, change: str
+) -> None:
+    """Some of them read slowly, so that they pause between steps."""
+    sizes = [(1, 4), (3, 3), (20, 3), (2, 5)]
+    known = Clamp(np.arange(8)[None] < 3, rows(1), np.zeros((1, 8), np.float32))
+
+    def one(served: Model, walkers: int, steps: int) -> tuple[Walk, Leg]:
+        walk, begun = leg(served, walkers, walkers, steps, ahead=1 if walkers < 3 else math.inf)
+        if change == "clamp":
+            return replace(walk, clamp=known), begun
+        return Walk("walkjump", walkers, (0.2,), metropolis=True), begun
+
+    async def walk_all() -> list[Any]:
+        runs = [worker.walk(model, *one(model, w, n)) for w, n in sizes]
+        kept: list[list[Any]] = [[] for _ in runs]
+        while not all(run.done for run in runs):
+            for run, mine in zip(runs, kept, strict=True):
+                mine.extend(run.fetch())
+            await asyncio.sleep(0.001)
+        return [(run.error, mine + run.fetch()) for run, mine in zip(runs, kept, strict=True)]
+
+    for (walkers, steps), (error, kept) in zip(sizes, asyncio.run(walk_all()), strict=True):
+        walk, begun = one(tiny_served, walkers, steps)
+        assert error is None and [step for step, _ in kept] == list(range(1, steps + 1))
+        for (_, z), position in zip(
+            kept, positions(tiny_served, walk, begun.state, steps), strict=True
+        ):
+            assert np.array_equal(z, position.noisy)
+    assert any(n > 3 and n not in (16, 20) for _, n in model.passes)  # of several chains
 
 
 def test_a_chain_that_nobody_reads_pauses_and_goes_on_when_read(
