@@ -50,8 +50,8 @@ def local_at(model: Model, z: Floats, points: int, sigma: float | None = None) -
         if whole:
             v: Doubles = np.tile(np.eye(d), (len(x), 1, 1))
         else:  # vᵀAv of random signs v has the mean tr A
-            signs = np.random.default_rng([0, part.start]).integers(0, 2, (len(x), PROBES, d))
-            v = 2.0 * signs - 1
+            rng = np.random.default_rng([0, part.start])
+            v = rng.choice(np.array([-1.0, 1.0]), (len(x), PROBES, d))
         r[part], Av = products(x, v)
         traces[part] = (v * Av).sum((1, 2)) / (1 if whole else PROBES)
         if whole:

@@ -25,7 +25,7 @@ from service.core.types import Doubles, Floats
 from service.engine.chain import Walk, default_walk, positions
 from service.engine.model import Model
 from trainer.evaluate.calibration import local_at
-from trainer.evaluate.operator_equation import Grid, solve, total_variation
+from trainer.evaluate.grid import Grid, solve, total_variation
 from trainer.evaluate.windows import FEWEST, Cloud
 
 WALKERS, BURN_IN, KEPT, THIN = 250, 50, 20, 5  # of the chain

@@ -1,18 +1,24 @@
-"""The paper's operator equation, solved on a grid in one or two columns.
+"""Two equations of the paper, solved on a grid: whose law a chain has, and what an RCAE learns.
 
-    π(x) = ∫ π(x̃) N(x; μ(x̃), Σ(x̃)) dx̃                                            eq. mixture
+**The operator equation** (eq. mixture), in one or two columns:
+
+    π(x) = ∫ π(x̃) N(x; μ(x̃), Σ(x̃)) dx̃
 
 On a grid of cells it is π = π P, where P[i, j] is the mass that the Gaussian of cell i puts into
 cell j. A row that loses mass beyond the edge is scaled to 1, so P is a stochastic matrix, and π is
 its left eigenvector of eigenvalue 1: the limit of power iteration, here by Arnoldi's method, which
 needs fewer products where the chain mixes slowly.
+
+**The minimiser of L_global** (eq. L-global) over all functions r, in one column:
+
+    min ∫ p (x - r)² + α p r'²  dx        so        p r - α (p r')' = p x
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.linalg import eigs
+from scipy.sparse.linalg import eigs, spsolve
 from scipy.special import ndtr
 
 from service.core.types import Doubles
@@ -101,6 +107,18 @@ def _plane(edges: list[Doubles], mu: Doubles, sigma: Doubles) -> Doubles:
     spread = np.sqrt(np.maximum(s2 - s12**2 / s1, 1e-12))[:, :, None]  # (B, 1, 1)
     given = np.diff(ndtr((second - mean[:, :, None]) / spread), axis=2)  # (B, n1, n2)
     return np.asarray((marginal[:, :, None] * given).reshape(len(mu), -1), np.float64)
+
+
+def best_reconstruction(grid: Grid, p: Doubles, alpha: float) -> Doubles:
+    """r at the cells' centres (n,), least in L_global for a law with masses p (n,).
+
+    No mass flows out of the grid's ends: p r' = 0 there, which is what the minimum asks for.
+    """
+    x = grid.centres()[:, 0]
+    between = alpha * (p[1:] + p[:-1]) / 2 / (x[1] - x[0]) ** 2  # αp between two cells
+    diagonal = p + np.append(between, 0) + np.insert(between, 0, 0)
+    M = sparse.diags_array([-between, diagonal, -between], offsets=[-1, 0, 1], format="csc")
+    return np.asarray(spsolve(M, p * x), np.float64)
 
 
 def total_variation(a: Doubles, b: Doubles) -> float:
