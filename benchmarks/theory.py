@@ -1,7 +1,7 @@
 """The paper's claims on laws that are known in full, with plots for docs/theory.md.
 
-    python benchmarks/theory.py                         # known laws: about three minutes
-    python benchmarks/theory.py --models --data FOLDER  # and every model in models/
+    python benchmarks/theory.py laws                   # known laws: about three minutes
+    python benchmarks/theory.py models --data FOLDER   # every model in models/: the same
 
 The figures go to benchmarks/results/theory.json, the plots to docs/images/theory-*.png. FOLDER
 holds mnist-train.npz and frey-faces.npz.
@@ -351,16 +351,18 @@ def models(data: Path) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the paper's claims.")
-    parser.add_argument("--models", action="store_true", help="also measure every model")
-    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
+    parser.add_argument("what", nargs="*", choices=["laws", "models"], default=["laws"])
+    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data",
+                        help="where mnist-train.npz and frey-faces.npz are")  # fmt: skip
     parser.add_argument("--steps", type=int, default=3000, help="of every small network")
     args = parser.parse_args()
     torch.set_num_threads(1)
     body = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    body |= {"optima": optima(), "windows": windows(), "operator": operator_on_the_line()}
-    body |= {"plane": operator_in_the_plane(), "consistency": consistency()}
-    body["networks"] = networks(args.steps)
-    if args.models:
+    if "laws" in args.what:
+        body |= {"optima": optima(), "windows": windows(), "operator": operator_on_the_line()}
+        body |= {"plane": operator_in_the_plane(), "consistency": consistency()}
+        body["networks"] = networks(args.steps)
+    if "models" in args.what:
         body["models"] = models(args.data)
     RESULTS.write_text(json.dumps(body, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     plots.curves(body)

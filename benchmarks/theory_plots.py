@@ -44,9 +44,10 @@ def plane(pictures: Mapping[str, Mapping[str, Doubles]]) -> None:
 
 def curves(body: Mapping[str, Any]) -> None:
     """Everything that is a curve."""
-    _agreement(body["optima"], body["networks"])
-    _windows(body["windows"])
-    _consistency(body["consistency"])
+    if "optima" in body:
+        _agreement(body["optima"], body["networks"])
+        _windows(body["windows"])
+        _consistency(body["consistency"])
     if "models" in body:
         _calibration(body["models"])
 
@@ -58,7 +59,7 @@ def _agreement(optima: Mapping[str, Any], networks: Mapping[str, Any]) -> None:
         ax.loglog(σ, [f[key] for f in optima.values()], "o-", label="optima")
         some = [float(s) for s in networks]
         ax.loglog(some, [f[key] for f in networks.values()], "s--", label="trained networks")
-        first = next(reversed(optima.values()))[key]
+        first = list(optima.values())[-1][key]
         ax.loglog(σ, first * (σ / σ[-1]) ** 4, ":", color="0.5", label="slope 4")
         ax.set(xlabel="σ", title=f"|{key} of the DAE - {key} of the RCAE|, rms")
         ax.legend(fontsize=8)

@@ -60,12 +60,13 @@ def claims_figures(model: Model, rows: Rows, watch: Watch, seed: int = 0) -> dic
 
 
 def levels(model: Model) -> list[float]:
-    """The chain's noise level and, where the model is told its level, three of the range."""
+    """The chain's noise level and, where the model is told its level, that for clean rows and three
+    of the range."""
     m = model.manifest
     if not m.conditioned or m.noise_levels is None:
         return [m.sigma]
     low, high = m.noise_levels
-    return sorted({low, float(np.sqrt(low * high)), m.sigma, high})
+    return sorted({low, float(np.sqrt(low * high)), m.sigma, m.moments_sigma, high})
 
 
 def _in_model_units(model: Model, rows: Rows, x: Floats) -> Floats:
