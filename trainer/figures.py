@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from service.core.manifest import Manifest
+from trainer.claims_text import claims_text
 from trainer.markdown import number, pairs, table
 
 Figures = Mapping[str, Any]
@@ -86,7 +87,7 @@ ROWS = {  # a line of the table of samples, and how its numbers are written
 OPTIONS = "options"  # of the `evaluate` that made the figures; not there where `fit` made them
 OWN = (
     OPTIONS, "samples", "mixing", "nearest training row", "exact draws", "scales", "test rows",
-    "split", "comparison", "features", "kernel", "scale", "emission",
+    "split", "comparison", "features", "kernel", "scale", "emission", "claims",
 )  # fmt: skip
 
 
@@ -117,6 +118,8 @@ def _parts(manifest: Manifest, figures: Figures) -> Iterator[str]:
         yield from _copies(figures["nearest training row"])
     if "scales" in figures:
         yield from _scales(figures["scales"])
+    if "claims" in figures:
+        yield from claims_text(figures["claims"])
     rest = {k: v for k, v in figures.items() if k not in OWN}
     if len(rest) < len(figures):
         yield "### Rows and kernels"
