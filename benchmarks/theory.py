@@ -29,7 +29,7 @@ from trainer.autoencoder import Architecture, AutoEncoder
 from trainer.criteria import Criterion
 from trainer.data import load, split
 from trainer.data.truth import GaussianMixture, Spiral
-from trainer.evaluate import Watch, open_model, rows_for
+from trainer.evaluate import Watch, open_model, read_record, rows_for
 from trainer.evaluate.claims import claims_figures
 from trainer.evaluate.grid import Grid, best_reconstruction, solve, total_variation
 from trainer.graphs import make_kernels
@@ -342,8 +342,7 @@ def models(data: Path) -> dict[str, Any]:
         file = FILES.get(str(m.data["name"]))
         options = data_options(m.recipe["data"], str(data / file) if file else None)
         dataset = load(options, None)
-        starts = int(m.recipe.get("sampling", {}).get("start_points", 0))
-        rows = rows_for(dataset, split(dataset, options), m.normaliser, starts)
+        rows = rows_for(dataset, split(dataset, options), m.normaliser, read_record(m))
         found[m.name] = claims_figures(model, rows, Watch(None))
         print(f"{m.name} done", flush=True)
     return found

@@ -11,6 +11,7 @@ from service.core.types import Doubles
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.ticker import NullFormatter
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 
@@ -62,6 +63,7 @@ def _agreement(optima: Mapping[str, Any], networks: Mapping[str, Any]) -> None:
         first = list(optima.values())[-1][key]
         ax.loglog(σ, first * (σ / σ[-1]) ** 4, ":", color="0.5", label="slope 4")
         ax.set(xlabel="σ", title=f"|{key} of the DAE - {key} of the RCAE|, rms")
+        ax.xaxis.set_minor_formatter(NullFormatter())  # labels would overlap
         ax.legend(fontsize=8)
     _save(figure, "dae-rcae")
 
@@ -88,8 +90,10 @@ def _consistency(found: Mapping[str, Any]) -> None:
                 label = f"{name}: TV from p {curve['total variation from p']:.2f}"
                 ax.semilogx(found["δ"], curve[key], label=label)
         ax.set(xlabel="δ", title=key)
+    axes[0].set_yscale("log")
+    axes[1].set_ylim(0, 3)
     axes[1].axhline(1, color="0.6", ls=":")
-    axes[0].legend(fontsize=7)
+    axes[1].legend(fontsize=7)
     _save(figure, "consistency")
 
 
