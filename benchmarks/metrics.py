@@ -31,8 +31,9 @@ from trainer.evaluate import Plan, Watch, open_model, plan_for, read_record, row
 from trainer.evaluate.comparison import Reference, make_reference
 from trainer.evaluate.court import LOST, Court, centres, convene
 from trainer.evaluate.sets import ERRORS, SampleSet, real_against_real, set_figures, subset
-from trainer.figures import REAL, number_with_error, table
+from trainer.figures import REAL, number_with_error
 from trainer.judging import data_options
+from trainer.markdown import table
 
 RESULTS = Path(__file__).parent / "results"
 VERSION = 1  # of the metrics: raise it when a formula changes

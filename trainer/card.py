@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from service.core.manifest import Manifest
-from trainer.figures import OPTIONS, figures_text, pairs
+from trainer.figures import OPTIONS, figures_text
+from trainer.markdown import pairs
 from trainer.roots import FEW
 
 KINDS = {

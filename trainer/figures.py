@@ -1,11 +1,13 @@
 """The figures of a manifest as tables and explanations, for the card and for the terminal."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from service.core.manifest import Manifest
+from trainer.claims_text import claims_text
+from trainer.markdown import number, pairs, table
 
 Figures = Mapping[str, Any]
 
@@ -85,7 +87,7 @@ ROWS = {  # a line of the table of samples, and how its numbers are written
 OPTIONS = "options"  # of the `evaluate` that made the figures; not there where `fit` made them
 OWN = (
     OPTIONS, "samples", "mixing", "nearest training row", "exact draws", "scales", "test rows",
-    "split", "comparison", "features", "kernel", "scale", "emission",
+    "split", "comparison", "features", "kernel", "scale", "emission", "claims",
 )  # fmt: skip
 
 
@@ -116,6 +118,8 @@ def _parts(manifest: Manifest, figures: Figures) -> Iterator[str]:
         yield from _copies(figures["nearest training row"])
     if "scales" in figures:
         yield from _scales(figures["scales"])
+    if "claims" in figures:
+        yield from claims_text(figures["claims"])
     rest = {k: v for k, v in figures.items() if k not in OWN}
     if len(rest) < len(figures):
         yield "### Rows and kernels"
@@ -189,28 +193,12 @@ def _scales(figures: Figures) -> Iterator[str]:
     yield SCALES
 
 
-def number(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
 def number_with_error(value: float, error: float | None) -> str:
     """A value with as many digits as its error supports: `308.3 ± 2.3`, `0.0326 ± 0.0015`."""
     if not error or not math.isfinite(error):
         return number(value)
     digits = min(6, max(0, 1 - math.floor(math.log10(error))))
     return f"{value:.{digits}f} ± {error:.{digits}f}"
-
-
-def pairs(rows: Mapping[str, Any]) -> str:
-    """Two columns, without a heading."""
-    return table(["", ""], [[key, number(value)] for key, value in rows.items()])
-
-
-def table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    def row(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cells) + " |" if any(cells) else "|" + " |" * len(cells)
-
-    return "\n".join([row(heads), "|" + "---|" * len(heads), *(row(line) for line in lines)])
 
 
 def _flattened(prefix: str, value: Any) -> list[tuple[str, Any]]:

@@ -13,6 +13,7 @@
 | mixing              | split R-hat, effective sample size, burn-in                | mixing.py     |
 | nearest row         | are samples copies of training rows                        | neighbours.py |
 | exact draws         | data of known law: distance to it, and of exact draws      | exact.py      |
+| claims              | calibration, neighbours, consistency: the paper's claims   | claims.py     |
 
 rows.py says which rows judge, comparison.py draws sets of equal size, estimates.py makes errors.
 `first_look` makes the figures that take seconds; `evaluate` makes all.
@@ -30,6 +31,7 @@ from service.engine.model import Model
 from trainer.data import Dataset, GaussianMixture, Split
 from trainer.errors import DataError
 from trainer.evaluate.chains import draw
+from trainer.evaluate.claims import claims_figures
 from trainer.evaluate.court import LOST, convene, known_law, search, with_scales
 from trainer.evaluate.distances import sliced_wasserstein
 from trainer.evaluate.judgement import Judgement, judge_chains
@@ -116,6 +118,8 @@ def evaluate(
         figures["exact draws"] = exact
     if scales:
         figures["scales"] = scales
+    if plan.claims and court.is_own_data:
+        figures["claims"] = claims_figures(court.model, rows, watch)
     m = model.manifest
     return replace(judgement, figures=figures, scales=chosen, moments_sigma=m.moments_sigma,
                    typical=m.typical)  # fmt: skip

@@ -18,6 +18,7 @@ class Plan:
     exact_rows: int = 2_000  # for data of known law
     examples: int = 150_000  # rows that the classifier sees
     baseline: bool = True  # k-means
+    claims: bool = True  # the paper's claims: calibration, neighbours, consistency
     search: bool = True  # of every kernel's scale
     search_walkers: int = 200
     search_steps: int = 60
@@ -50,5 +51,5 @@ def plan_for(dims: int, *, quick: bool = False, search: bool = True) -> Plan:
     if quick:
         plan = replace(plan, walkers=200, kept=5, burn_in=plan.burn_in // 2, long_kept=50,
                        feature_rows=1_000, exact_rows=1_000, examples=20_000,
-                       baseline=False)  # fmt: skip
+                       baseline=False, claims=False)  # fmt: skip
     return plan

@@ -61,7 +61,7 @@ def exact(tmp_path_factory):
     weights = {"encoder.0.weight": A, "encoder.0.bias": m - A @ m,
                "decoder.0.weight": np.eye(d), "decoder.0.bias": np.zeros(d)}  # fmt: skip
     ae.load_state_dict({k: torch.from_numpy(v).float() for k, v in weights.items()})
-    model = served(recipe, prepared, ae, tmp_path_factory.mktemp("exact"), ["gibbs"])
+    model = served(recipe, prepared, ae, tmp_path_factory.mktemp("exact"), ["gibbs", "moment"])
     return model, truth, prepared
 
 

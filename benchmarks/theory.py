@@ -1,0 +1,371 @@
+"""The paper's claims on laws that are known in full, with plots for docs/theory.md.
+
+    python benchmarks/theory.py laws                   # known laws: about three minutes
+    python benchmarks/theory.py models --data FOLDER   # every model in models/: the same
+
+The figures go to benchmarks/results/theory.json, the plots to docs/images/theory-*.png. FOLDER
+holds mnist-train.npz and frey-faces.npz.
+
+| experiment  | claim                                                                             |
+|-------------|-----------------------------------------------------------------------------------|
+| optima      | a DAE and an RCAE with α = σ² have the same r and J as σ → 0          (eq. 3)     |
+| networks    | the same, trained                                                                 |
+| windows     | r and αJ are the moments in a δ-ball                  (eq. simple-rJ-solutions)   |
+| operator    | the chain's law solves π = ∫ π N(μ, Σ), and is near p  (eq. mixture, section 3.3) |
+| consistency | m_π ≈ E[μ | x₀], C_π ≈ E[(μ - m_π)(μ - m_π)ᵀ | x₀]     (section 3.3)              |
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import theory_plots as plots
+import torch
+
+from service.core.types import Doubles
+from trainer.autoencoder import Architecture, AutoEncoder
+from trainer.criteria import Criterion
+from trainer.data import load, split
+from trainer.data.truth import GaussianMixture, Spiral
+from trainer.evaluate import Watch, open_model, read_record, rows_for
+from trainer.evaluate.claims import claims_figures
+from trainer.evaluate.grid import Grid, best_reconstruction, solve, total_variation
+from trainer.graphs import make_kernels
+from trainer.judging import data_options
+
+ROOT = Path(__file__).parent.parent
+RESULTS = Path(__file__).parent / "results" / "theory.json"
+FILES = {"mnist": "mnist-train.npz", "frey": "frey-faces.npz"}
+
+LINE = GaussianMixture(  # two bumps with a valley between them
+    np.array([0.5, 0.5]), np.array([[-1.0], [1.0]]), np.array([[[0.16]], [[0.36]]])
+)
+PLANE = GaussianMixture(
+    np.array([0.6, 0.4]),
+    np.array([[-1.0, 0.0], [1.5, 0.5]]),
+    np.array([[[0.5, 0.3], [0.3, 0.3]], [[0.2, -0.15], [-0.15, 0.6]]]),
+)
+AXIS = Grid((-5.0,), (5.0,), (600,))
+SQUARE = Grid((-4.0, -4.0), (4.5, 4.0), (80, 80))
+SPIRAL_BOX = Grid((-1.7, -1.7), (1.9, 1.9), (80, 80))
+
+
+def density(law: GaussianMixture, x: Doubles, sigma: float = 0.0) -> Doubles:
+    """Of X + σε at rows x; (n,)."""
+    d = x.shape[1]
+    total = np.zeros(len(x))
+    for w, m, C in zip(law.weights, law.means, law.covariances, strict=True):
+        S = C + sigma**2 * np.eye(d)
+        away = x - m
+        power = np.einsum("ni,ij,nj->n", away, np.linalg.inv(S), away)
+        total += w * np.exp(-power / 2) / np.sqrt(np.linalg.det(2 * np.pi * S))
+    return total
+
+
+def masses(law: GaussianMixture, grid: Grid, sigma: float = 0.0) -> Doubles:
+    p = density(law, grid.centres(), sigma)
+    return np.asarray(p / p.sum(), np.float64)
+
+
+def spiral_mixture(components: int = 300) -> GaussianMixture:
+    """The spiral as a mixture of round bumps along the curve, so that its posterior is known."""
+    law = Spiral()
+    t = np.sqrt(np.linspace(law.first**2, law.last**2, components))
+    means = law.pitch * t[:, None] * np.stack([np.cos(t), np.sin(t)], 1)
+    # bumps overlap: they are at most 1.5 of their widths apart
+    C = np.broadcast_to(law.noise**2 * np.eye(2), (components, 2, 2))
+    return GaussianMixture(np.full(components, 1 / components), means, C)
+
+
+# --- optima --------------------------------------------------------------------------------------
+
+
+def optima() -> dict[str, Any]:
+    """Root mean squares, over p, of the difference in r and in J; no network is involved."""
+    grid = Grid((-6.0,), (6.0,), (8000,))
+    x, p = grid.centres(), masses(LINE, grid)
+    found = {}
+    for sigma in (0.8, 0.4, 0.2, 0.1, 0.05, 0.025):
+        r, C = LINE.posterior(x, np.array([sigma]))
+        rcae = best_reconstruction(grid, np.maximum(p, 1e-300), sigma**2)
+        J, rcae_J = C[:, 0, 0] / sigma**2, np.gradient(rcae, x[:, 0])
+        found[f"{sigma:g}"] = {
+            "r": _rms(rcae - r[:, 0], p),
+            "J": _rms(rcae_J - J, p),
+            "r, relative": _rms(rcae - r[:, 0], p) / _rms(r[:, 0] - x[:, 0], p),
+            "J, relative": _rms(rcae_J - J, p) / _rms(1 - J, p),
+        }
+    return found
+
+
+def _coarse(law: Doubles) -> Doubles:
+    """Masses of 75 cells instead of 600: a histogram of them has little noise."""
+    return np.asarray(law.reshape(-1, 8).sum(1), np.float64)
+
+
+def _rms(values: Doubles, p: Doubles) -> float:
+    return float(np.sqrt(p @ np.square(values)))
+
+
+# --- networks ------------------------------------------------------------------------------------
+
+
+def train(kind: str, sigma: float, rows: torch.Tensor, steps: int) -> AutoEncoder:
+    """The same weights to begin with, whatever is minimised; weights averaged at the end."""
+    torch.manual_seed(0)
+    ae = AutoEncoder(Architecture(rows.shape[1], (48, 48), "silu", "linear"))
+    criterion = Criterion(kind, "squared", sigma**2, (sigma, sigma), probes=0)  # type: ignore[arg-type]
+    g = torch.Generator().manual_seed(1)
+    adam = torch.optim.Adam(ae.parameters(), 3e-3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adam, steps)
+    mean = torch.optim.swa_utils.AveragedModel(
+        ae, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.998)
+    )
+    for _ in range(steps):
+        batch = rows[torch.randint(len(rows), (512,), generator=g)]
+        adam.zero_grad()
+        criterion(ae, batch, g).backward()
+        adam.step()
+        schedule.step()
+        mean.update_parameters(ae)
+    averaged = mean.module
+    assert isinstance(averaged, AutoEncoder)
+    return averaged.eval()
+
+
+@torch.no_grad()
+def moments_of(ae: AutoEncoder, x: Doubles) -> tuple[Doubles, Doubles]:
+    """r (n, d) and J (n, d, d)."""
+    n, d = x.shape
+    at = ae.linearise(torch.from_numpy(x.astype(np.float32)))
+    J = at.jvp(torch.eye(d).expand(n, d, d)).mT
+    return at.value.numpy().astype(np.float64), J.numpy().astype(np.float64)
+
+
+@torch.no_grad()
+def walk(ae: AutoEncoder, sigma: float, start: Doubles, steps: int, keep: int) -> Doubles:
+    """The exported kernel `moment` at its scale, the last `keep` steps; (n, d)."""
+    kernel = make_kernels(ae, sigma)["moment"]
+    g = torch.Generator().manual_seed(2)
+    x = torch.from_numpy(start.astype(np.float32))
+    scale, kept = torch.full((len(x), 1), 2**0.5), []
+    for step in range(steps):
+        x, _ = kernel(x, torch.randn(len(x), kernel.noise, generator=g), scale)
+        if step >= steps - keep:
+            kept.append(x.numpy())
+    return np.concatenate(kept).astype(np.float64)
+
+
+def networks(steps: int) -> dict[str, Any]:
+    """A DAE and an RCAE on the same rows: r, J and samples."""
+    rng = np.random.default_rng(0)
+    rows = torch.from_numpy(LINE.sample(400_000, rng).astype(np.float32))
+    x, p = AXIS.centres(), masses(LINE, AXIS)
+    found = {}
+    for sigma in (0.6, 0.35, 0.2):
+        dae, rcae = (train(kind, sigma, rows, steps) for kind in ("dae", "rcae"))
+        (r, J), (rcae_r, rcae_J) = moments_of(dae, x), moments_of(rcae, x)
+        truth, C = LINE.posterior(x, np.array([sigma]))
+        best = best_reconstruction(AXIS, np.maximum(p, 1e-300), sigma**2)
+        samples = [
+            walk(ae, sigma, LINE.sample(4000, np.random.default_rng(3)), 150, 50)
+            for ae in (dae, rcae)
+        ]
+        laws = [_coarse(AXIS.histogram(s)) for s in samples]
+        Σ = 2 * sigma**2 * np.maximum(J, 1e-4)
+        π = _coarse(solve(AXIS, r, Σ))
+        found[f"{sigma:g}"] = {
+            "r": _rms((r - rcae_r)[:, 0], p),
+            "r, relative": _rms((r - rcae_r)[:, 0], p) / _rms((truth - x)[:, 0], p),
+            "J": _rms((J - rcae_J)[:, 0, 0], p),
+            "DAE against its optimum": _rms((r - truth)[:, 0], p),
+            "RCAE against its optimum": _rms(rcae_r[:, 0] - best, p),
+            "J of the DAE against its optimum": _rms((J - C / sigma**2)[:, 0, 0], p),
+            "samples, total variation": total_variation(*laws),
+            "operator equation against the DAE's chain": total_variation(π, laws[0]),
+        }
+        print(f"networks, σ = {sigma}: {found[f'{sigma:g}']}", flush=True)
+    return found
+
+
+# --- windows -------------------------------------------------------------------------------------
+
+
+def windows(sigma: float = 0.2) -> dict[str, Any]:
+    """Errors of both readings of a δ-ball over δ/σ, for the optimal DAE."""
+    x, p = AXIS.centres()[:, 0], masses(LINE, AXIS)
+    r, C = LINE.posterior(x[:, None], np.array([sigma]))
+    r, αJ = r[:, 0], C[:, 0, 0]
+    inside = p > 1e-3 * p.max()
+    found: dict[str, Any] = {"σ": sigma, "δ/σ": [], "narrow": [], "wide": []}
+    for ratio in np.geomspace(0.25, 16, 25):
+        near = np.abs(x[:, None] - x) < ratio * sigma  # (x₀, x)
+        w = near * p
+        w = w / w.sum(1, keepdims=True)
+        m = w @ x
+        c = w @ x**2 - m**2
+        j = c / (sigma**2 + c)
+        found["δ/σ"].append(float(ratio))
+        for name, mean, variance in (
+            ("narrow", m, c),
+            ("wide", (1 - j) * m + j * x, sigma**2 * j),
+        ):
+            weight = p[inside] / p[inside].sum()
+            found[name].append((
+                _rms((mean - r)[inside], weight) / _rms((r - x)[inside], weight),
+                float(np.sum(weight * variance[inside]) / np.sum(weight * αJ[inside])),
+            ))  # fmt: skip
+    return found
+
+
+# --- the operator equation -----------------------------------------------------------------------
+
+
+def small_step(
+    law: GaussianMixture, x: Doubles, sigma: float, step: float, ratio: float
+) -> tuple[Doubles, Doubles]:
+    """μ = x + η (r - x) and Σ = ηcC, of the law's own moments; η = 1 is the paper's full step."""
+    r, C = law.posterior(x, np.full(x.shape[1], sigma))
+    return x + step * (r - x), step * ratio * C
+
+
+def operator_on_the_line() -> dict[str, Any]:
+    """Total variation between π and p, over σ, for full and small steps."""
+    x, p = AXIS.centres(), masses(LINE, AXIS)
+    found: dict[str, Any] = {}
+    kinds = {"full step, Σ = C": (1.0, 1.0), "full step, Σ = 2C": (1.0, 2.0),
+             "η = 0.1, Σ = ηC": (0.1, 1.0), "η = 0.1, Σ = 2ηC": (0.1, 2.0),
+             "η = 0.1, Σ = 4ηC": (0.1, 4.0)}  # fmt: skip
+    for sigma in (0.8, 0.4, 0.2):
+        laws = {name: solve(AXIS, *small_step(LINE, x, sigma, *kind))
+                for name, kind in kinds.items()}  # fmt: skip
+        found[f"{sigma:g}"] = {name: total_variation(π, p) for name, π in laws.items()}
+        found[f"{sigma:g}"]["smoothed data"] = total_variation(masses(LINE, AXIS, sigma), p)
+        if sigma == 0.4:
+            plots.line(x[:, 0], p / AXIS.volume,
+                       {k: π / AXIS.volume for k, π in laws.items()}, sigma)  # fmt: skip
+    chain = closed_form_chain(LINE, 0.4, 2.0, 4000, 400)
+    π = solve(AXIS, *small_step(LINE, x, 0.4, 1.0, 2.0))
+    merged = [_coarse(law) for law in (π, AXIS.histogram(chain))]
+    found["grid against a chain of 800,000 samples, σ = 0.4"] = total_variation(*merged)
+    return found
+
+
+def closed_form_chain(
+    law: GaussianMixture, sigma: float, ratio: float, walkers: int, steps: int
+) -> Doubles:
+    """X' ~ N(r(X), cC(X)) from draws of the law; the second half of the steps."""
+    rng = np.random.default_rng(4)
+    x = law.sample(walkers, rng)
+    kept = []
+    for step in range(steps):
+        r, C = law.posterior(x, np.full(x.shape[1], sigma))
+        λ, U = np.linalg.eigh(C)
+        ε = rng.standard_normal(x.shape)
+        x = r + np.einsum("nij,nj->ni", U, np.sqrt(ratio * np.maximum(λ, 0)) * ε)
+        if step >= steps // 2:
+            kept.append(x)
+    return np.concatenate(kept)
+
+
+def operator_in_the_plane() -> dict[str, Any]:
+    """A mixture and the spiral: the grid's π against a long chain and against the data."""
+    found = {}
+    pictures = {}
+    for name, law, grid, sigma, walkers in (
+        ("mixture", PLANE, SQUARE, 0.4, 2000),
+        ("spiral", spiral_mixture(), SPIRAL_BOX, 0.15, 800),
+    ):
+        r, C = law.posterior(grid.centres(), np.full(2, sigma))
+        π = solve(grid, r, 2 * C + 1e-6 * np.eye(2))
+        chain = closed_form_chain(law, sigma, 2.0, walkers, 400)
+        walked, p = grid.histogram(chain), masses(law, grid)
+        merged = [grid.merge(a) for a in (π, walked, p)]
+        found[name] = {
+            "σ": sigma,
+            "cells": len(r),
+            "samples": len(chain),
+            "total variation, chain": total_variation(merged[0], merged[1]),
+            "total variation, data": total_variation(merged[0], merged[2]),
+            "smoothed data": total_variation(grid.merge(masses(law, grid, sigma)), merged[2]),
+        }
+        pictures[name] = {
+            key: value.reshape(grid.cells).T
+            for key, value in (("p", p), ("π, by the grid", π), ("π, by a chain", walked))
+        }
+    plots.plane(pictures)
+    return found
+
+
+# --- consistency ---------------------------------------------------------------------------------
+
+
+def consistency(sigma: float = 0.4) -> dict[str, Any]:
+    """Errors over δ, from the grid's π, so without Monte Carlo noise."""
+    x, p = AXIS.centres(), masses(LINE, AXIS)
+    deltas = np.geomspace(0.1, 3, 20)
+    found: dict[str, Any] = {"σ": sigma, "δ": deltas.tolist()}
+    for step, ratio in ((1.0, 2.0), (0.1, 2.0), (0.01, 2.0), (0.01, 1.0)):
+        mu, Σ = small_step(LINE, x, sigma, step, ratio)
+        π = solve(AXIS, mu, Σ)
+        centres = π > 1e-3 * π.max()
+        errors, ratios = [], []
+        for delta in deltas:
+            w = (np.abs(x - x[:, 0]) < delta) * π
+            w = (w / np.maximum(w.sum(1, keepdims=True), 1e-300))[centres]  # (x₀, x)
+            m = w @ x[:, 0]
+            C = w @ x[:, 0] ** 2 - m**2
+            away = w @ mu[:, 0] - m
+            around = w @ mu[:, 0] ** 2 - 2 * m * (w @ mu[:, 0]) + m**2
+            weight = π[centres] / π[centres].sum()
+            errors.append(float(weight @ (np.abs(away) / np.sqrt(C))))
+            ratios.append(float(weight @ (around / C)))
+        found[f"η = {step:g}, Σ = {ratio:g}ηC"] = {
+            "mean error": errors,
+            "covariance ratio": ratios,
+            "total variation from p": total_variation(π, p),
+        }
+    return found
+
+
+# --- models --------------------------------------------------------------------------------------
+
+
+def models(data: Path) -> dict[str, Any]:
+    """`claims_figures` of every model in models/."""
+    found = {}
+    for folder in sorted(ROOT.glob("models/*/1")):
+        model = open_model(folder)
+        m = model.manifest
+        file = FILES.get(str(m.data["name"]))
+        options = data_options(m.recipe["data"], str(data / file) if file else None)
+        dataset = load(options, None)
+        rows = rows_for(dataset, split(dataset, options), m.normaliser, read_record(m))
+        found[m.name] = claims_figures(model, rows, Watch(None))
+        print(f"{m.name} done", flush=True)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measure the paper's claims.")
+    parser.add_argument("what", nargs="*", choices=["laws", "models"], default=["laws"])
+    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data",
+                        help="where mnist-train.npz and frey-faces.npz are")  # fmt: skip
+    parser.add_argument("--steps", type=int, default=3000, help="of every small network")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    body = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    if "laws" in args.what:
+        body |= {"optima": optima(), "windows": windows(), "operator": operator_on_the_line()}
+        body |= {"plane": operator_in_the_plane(), "consistency": consistency()}
+        body["networks"] = networks(args.steps)
+    if "models" in args.what:
+        body["models"] = models(args.data)
+    RESULTS.write_text(json.dumps(body, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    plots.curves(body)
+
+
+if __name__ == "__main__":
+    main()
