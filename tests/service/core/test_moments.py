@@ -145,6 +145,16 @@ def test_the_inverse_is_bounded_by_the_datas_variance_and_range(x: Matrix, top: 
         assert np.abs(free.mean).max() > 10 * max(high.max(), -low.min())  # what is bounded
 
 
+def test_the_bounded_mean_stays_in_the_range_of_every_column() -> None:
+    """At the end of both diagonals of a square a point lies outside of it."""
+    points = np.random.default_rng(2).uniform(0, 1, (200, 2))
+    spectrum = full_spectrum(np.array([[0.99999, 1e-6], [1e-6, 0.99999]]))  # along the diagonals
+    x, r = np.array([0.5, 0.5]), np.array([0.7, 0.5])
+    got = local_moments(x, r, spectrum, 1e-3, "inverted", Spread(points))
+    assert got.shrunk == 2
+    np.testing.assert_allclose(got.mean[0], points[:, 0].max())
+
+
 def test_few_points_bound_nothing(m: Matrix, C: Matrix, A: Matrix, x: Matrix) -> None:
     spread = Spread(np.zeros((FEWEST_POINTS - 1, 4)))
     got = local_moments(x, m + A @ (x - m), full_spectrum(A), ALPHA, "inverted", spread)

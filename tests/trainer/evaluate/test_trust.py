@@ -7,6 +7,7 @@ import pytest
 
 from service.core import manifest as manifests
 from service.core.manifest import PERCENTILES
+from service.core.trust import percentile
 from service.engine.model import Model
 from service.engine.trust import typicality_statistic
 from trainer.data import load, split
@@ -101,8 +102,8 @@ def test_held_out_rows_of_a_shipped_model_pass_at_its_level(name):
     assert moments_sigma_for(model, z) == m.moments_sigma
     figures = reconstruction(model, x.astype(np.float64))
     assert figures["reconstruction"] <= figures["denoising"] < figures["noise"]
-    got = typical_quantiles(model, z, m.moments_sigma)
-    np.testing.assert_allclose(got, m.typical, rtol=1e-3, atol=1e-4)
+    ranks = [percentile(t, m.typical) for t in typicality_statistic(model, z, m.moments_sigma)]
+    assert 35 < np.median(ranks) < 65 and np.mean(np.array(ranks) >= 99.5) < 0.05
 
 
 @pytest.mark.parametrize("folder", SHIPPED, ids=lambda folder: folder.parent.name)
