@@ -88,7 +88,7 @@ def test_a_model_trained_on_its_chains_noise_says_so(manifest):
 def test_every_kind_has_words_and_its_article(kind, manifest):
     article = "An " if KINDS[kind].split()[1][0] in "aeiou" else "A "
     assert KINDS[kind].startswith(article)
-    assert f"\n\n{KINDS[kind]} of " in card(replace(manifest, kind=kind), [])
+    assert f"\n\n{KINDS[kind]}, " in card(replace(manifest, kind=kind), [])
 
 
 def test_a_model_of_the_paper_alone_is_presented_as_one(manifest):
