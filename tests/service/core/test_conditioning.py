@@ -170,9 +170,21 @@ def test_the_positive_part_keeps_what_is_positive() -> None:
 
 
 def test_a_further_error_is_added_where_something_is_measured() -> None:
-    seen = Measurement.of_columns(np.array([True, False]), np.ones(2), EXACT).with_error(0.5)
+    columns = Measurement.of_columns(np.array([True, False]), np.ones(2), EXACT)
+    seen = columns.with_error(np.array(0.25))
     np.testing.assert_allclose(seen.variance, [0.25, 0.0])
     np.testing.assert_allclose(gain(np.eye(2), seen), [[0.8, 0.0], [0.0, 0.0]])
+
+
+def test_no_set_of_columns_is_narrower_than_the_least_variance() -> None:
+    """Cauchy's interlacing; the bound is reached when all columns are in the set."""
+    rng = np.random.default_rng(10)
+    C = covariance(rng, 6)
+    least = Gaussian(np.zeros(6), C).least_variance
+    np.testing.assert_allclose(least, np.linalg.eigvalsh(C)[0], rtol=1e-9)
+    for _ in range(20):
+        mask = known(rng, 6)
+        assert np.linalg.eigvalsh(C[mask][:, mask])[0] >= least
 
 
 def test_matherons_rule_draws_from_the_same_law_as_the_conditional_gaussian() -> None:
