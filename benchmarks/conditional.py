@@ -86,13 +86,13 @@ class Normal(Model):
 
 
 def burn_in(C: Doubles, mask: NDArray[np.bool_], t: float) -> int:
-    """Steps until 1 % of the slowest mode is left.
+    """Steps until a thousandth of the slowest mode is left.
 
     A step down from level t is X given y = x + tε, so the unknown columns, of conditional
     covariance V, forget by V (V + t²)⁻¹.
     """
     slowest = max(np.linalg.eigvalsh(np.linalg.inv(np.linalg.inv(C)[~m][:, ~m]))[-1] for m in mask)
-    return int(np.ceil(np.log(0.01) / np.log(slowest / (slowest + t**2))))
+    return int(np.ceil(np.log(0.001) / np.log(slowest / (slowest + t**2))))
 
 
 def deviations(x: Doubles, truth: Gaussian) -> tuple[Doubles, Doubles]:
@@ -108,7 +108,7 @@ def deviations(x: Doubles, truth: Gaussian) -> tuple[Doubles, Doubles]:
     return np.sqrt(n) * e.mean(0), z
 
 
-def gaussian(columns: list[int], walkers: int) -> None:
+def gaussian(columns: list[int], tops: list[float], walkers: int) -> None:
     """Random masks, one for each group of walkers, which all run in one batch.
 
     Walkers are independent, and only the last step of each counts.
@@ -120,12 +120,17 @@ def gaussian(columns: list[int], walkers: int) -> None:
         rng = np.random.default_rng(d)
         Q = np.linalg.qr(rng.standard_normal((d, d)))[0]
         C = (Q * np.geomspace(0.1, 2.0, d)) @ Q.T
-        mask = np.stack([rng.permutation(np.arange(d) < rng.integers(1, d)) for _ in range(masks)])
+        mask = np.stack(
+            [
+                rng.permutation(np.arange(d) < rng.integers(-(-d // 4), 3 * d // 4 + 1))
+                for _ in range(masks)
+            ]
+        )
         values = rng.multivariate_normal(np.zeros(d), C, masks).astype(np.float32)
         each = Clamp(
             mask.repeat(walkers, 0), values.repeat(walkers, 0), np.zeros((1, d), np.float32)
         )
-        for top in (0.5, 1.0, 2.0):
+        for top in tops:
             model, steps = Normal(C, (0.25, top)), burn_in(C, mask, top)
             start = each.start(np.zeros((masks * walkers, d), np.float32))
             *_, (x, _) = drawn(model, each, start, steps, seed=d)
@@ -277,13 +282,14 @@ def main() -> None:
     parser.add_argument("what", choices=("gaussian", "spiral", "mnist", "cost"))
     parser.add_argument("--data", type=Path, default=Path("../shared/data/mnist-train.npz"))
     parser.add_argument("--columns", type=int, nargs="+", default=[2, 8, 24, 64])
+    parser.add_argument("--levels", type=float, nargs="+", default=[2.0, 1.0, 0.5])
     parser.add_argument("--walkers", type=int, help="for each mask (2000) or slice (64)")
     parser.add_argument("--digits", type=int, default=200)
     parser.add_argument("--steps", type=int, default=0)
     parser.add_argument("--pictures", type=Path)
     asked = parser.parse_args()
     if asked.what == "gaussian":
-        gaussian(asked.columns, asked.walkers or 2000)
+        gaussian(asked.columns, asked.levels, asked.walkers or 2000)
     elif asked.what == "spiral":
         spiral(asked.walkers or 64, asked.steps or 90)
     elif asked.what == "mnist":
