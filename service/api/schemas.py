@@ -85,7 +85,7 @@ class MomentsParameters(Parameters):
     units: Annotated[Literal["data", "standard"], Field(description=UNITS)] = "data"
     include: Annotated[
         Parts | None,
-        BeforeValidator(_words, json_schema_input_type=list[Part] | None),
+        BeforeValidator(_words, json_schema_input_type=Parts | None),
         Field(description=INCLUDE),
     ] = None
 

@@ -99,12 +99,15 @@ def test_every_row_has_its_own_mask_and_does_not_see_the_others() -> None:
 
 
 def test_a_singular_covariance_is_no_obstacle() -> None:
-    """On a line through the plane one known column fixes the other; on a point, nothing moves."""
+    """On a line through the plane one known column fixes the other; two that contradict each other
+    are met halfway, in units of their spread; on a point, nothing moves."""
     line = np.outer([1.0, 2.0], [1.0, 2.0])
     seen = Measurement.of_columns(np.array([True, False]), np.array([3.0, 0.0]), EXACT)
     got = Gaussian(np.zeros(2), line).given(seen)
     np.testing.assert_allclose(got.mean, [3.0, 6.0])
     np.testing.assert_allclose(got.covariance, 0.0, atol=1e-12)
+    both = Measurement.of_columns(np.array([True, True]), np.array([3.0, 5.0]), EXACT)
+    np.testing.assert_allclose(Gaussian(np.zeros(2), line).given(both).mean, [2.75, 5.5])
     still = Gaussian(np.ones(2), np.zeros((2, 2))).given(seen)
     np.testing.assert_allclose(still.mean, 1.0)
 
