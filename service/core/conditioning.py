@@ -74,7 +74,8 @@ class Gaussian:
     @property
     def least_variance(self) -> Doubles:
         """Of all directions, so no set of columns has an eigenvalue below it; (...)."""
-        return self._pairs[0].min(axis=-1)
+        least: Doubles = self._pairs[0].min(axis=-1)
+        return least
 
     def draw(self, ε: Doubles) -> Doubles:
         """mean + covariance^{1/2} ε; (..., d)."""
