@@ -1,5 +1,6 @@
-"""Figures of conditional sampling: the spiral's slices, halves of digits, and what a step costs.
+"""Figures of conditional sampling: Gaussians, the spiral's slices, halves of digits, and costs.
 
+    python -m benchmarks.conditional gaussian
     python -m benchmarks.conditional spiral
     python -m benchmarks.conditional mnist --data ../shared/data/mnist-train.npz --pictures out.png
     python -m benchmarks.conditional cost
@@ -21,10 +22,11 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy.stats import norm
 
+from service.core.conditioning import Gaussian, Measurement
 from service.core.types import Doubles, Floats
 from service.engine import starts
 from service.engine.chain import default_walk, positions
-from service.engine.clamped import default_scale
+from service.engine.clamped import default_scale, noise_levels
 from service.engine.model import Model
 from service.engine.walk import Clamp, Walk
 from trainer.data.truth import Spiral
@@ -61,6 +63,91 @@ def held(model: Model, clamp: Clamp, x: Floats, steps: int, seed: int = 1) -> It
 def drawn(model: Model, clamp: Clamp, x: Floats, steps: int, seed: int = 1) -> Iterator[Any]:
     for position in positions(model, conditional(model, clamp, seed), x, steps):
         yield position.state, position.mean
+
+
+# --- Gaussian data --------------------------------------------------------------------------------
+
+
+class Normal(Model):
+    """The local moments of N(0, C) in closed form: r(x) = A x and A = C (C + t²)⁻¹."""
+
+    def __init__(self, C: Doubles, levels: tuple[float, float]) -> None:
+        like = Model.open(MODELS / "digits-dae/1", threads=1).manifest
+        super().__init__(
+            Path(), replace(like, input_dims=len(C), sigma=1.0, alpha=1.0, noise_levels=levels)
+        )
+        self._C = C
+
+    def run(self, graph: str, **inputs: Any) -> dict[str, Floats]:
+        t = float(inputs["sigma"][0, 0])
+        A = np.linalg.solve(self._C + t**2 * np.eye(len(self._C)), self._C)
+        out = {"mean": inputs["x"] @ A, "products": inputs["v"] @ A}
+        return {name: array.astype(np.float32) for name, array in out.items()}
+
+
+def burn_in(C: Doubles, mask: NDArray[np.bool_], t: float) -> int:
+    """Steps until a thousandth of the slowest mode is left.
+
+    A step down from level t is X given y = x + tε, so the unknown columns, of conditional
+    covariance V, forget by V (V + t²)⁻¹.
+    """
+    slowest = max(np.linalg.eigvalsh(np.linalg.inv(np.linalg.inv(C)[~m][:, ~m]))[-1] for m in mask)
+    return int(np.ceil(np.log(0.001) / np.log(slowest / (slowest + t**2))))
+
+
+def deviations(x: Doubles, truth: Gaussian) -> tuple[Doubles, Doubles]:
+    """z of the mean and of all entries of the covariance, for independent rows of x.
+
+    The rows are divided by the true covariance's root first, which makes the z independent.
+    """
+    n, root = len(x), np.linalg.cholesky(truth.covariance)
+    e = np.linalg.solve(root, (x - truth.mean).T).T  # (n, u), N(0, I) if all is well
+    S = e.T @ e / n - np.eye(e.shape[1])  # an entry's variance is 1/n, on the diagonal 2/n
+    upper = np.triu_indices(e.shape[1])
+    z = np.sqrt(n / np.where(upper[0] == upper[1], 2.0, 1.0)) * S[upper]
+    return np.sqrt(n) * e.mean(0), z
+
+
+def gaussian(columns: list[int], tops: list[float], walkers: int) -> None:
+    """Random masks, one for each group of walkers, which all run in one batch.
+
+    Walkers are independent, and only the last step of each counts.
+    """
+    print("| columns | masks | levels | steps | mean: RMS z, max | covariance: RMS z, max |\n"
+          "|---|---|---|---|---|---|")  # fmt: skip
+    for d in columns:
+        masks = max(1, 48 // d)  # fewer unknown columns, fewer z: so more masks
+        rng = np.random.default_rng(d)
+        Q = np.linalg.qr(rng.standard_normal((d, d)))[0]
+        C = (Q * np.geomspace(0.1, 2.0, d)) @ Q.T
+        mask = np.stack(
+            [
+                rng.permutation(np.arange(d) < rng.integers(-(-d // 4), 3 * d // 4 + 1))
+                for _ in range(masks)
+            ]
+        )
+        values = rng.multivariate_normal(np.zeros(d), C, masks).astype(np.float32)
+        each = Clamp(
+            mask.repeat(walkers, 0), values.repeat(walkers, 0), np.zeros((1, d), np.float32)
+        )
+        for top in tops:
+            model, steps = Normal(C, (0.25, top)), burn_in(C, mask, top)
+            start = each.start(np.zeros((masks * walkers, d), np.float32))
+            *_, (x, _) = drawn(model, each, start, steps, seed=d)
+            means, entries = [], []
+            for m, v, rows in zip(mask, values, x.reshape(masks, walkers, d), strict=True):
+                seen = Measurement.of_columns(m, v.astype(np.float64), np.zeros(d))
+                given = Gaussian(np.zeros(d), C).given(seen)
+                free = Gaussian(given.mean[~m], given.covariance[~m][:, ~m])
+                of_mean, of_covariance = deviations(rows[:, ~m].astype(np.float64), free)
+                means.append(of_mean)
+                entries.append(of_covariance)
+            cells = [
+                f"{np.sqrt(np.mean(np.square(z))):.2f}, {np.abs(z).max():.1f} of {len(z)}"
+                for z in (np.concatenate(means), np.concatenate(entries))
+            ]
+            levels = " → ".join(f"{t:g}" for t in noise_levels(model.manifest, top))
+            print(f"| {d} | {masks} | {levels} | {steps} | {cells[0]} | {cells[1]} |", flush=True)
 
 
 # --- the spiral -----------------------------------------------------------------------------------
@@ -192,15 +279,19 @@ def cost(rounds: int) -> None:
 def main() -> None:
     torch.set_num_threads(1)
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("what", choices=("spiral", "mnist", "cost"))
+    parser.add_argument("what", choices=("gaussian", "spiral", "mnist", "cost"))
     parser.add_argument("--data", type=Path, default=Path("../shared/data/mnist-train.npz"))
-    parser.add_argument("--walkers", type=int, default=64)
+    parser.add_argument("--columns", type=int, nargs="+", default=[2, 8, 24, 64])
+    parser.add_argument("--levels", type=float, nargs="+", default=[2.0, 1.0, 0.5])
+    parser.add_argument("--walkers", type=int, help="for each mask (2000) or slice (64)")
     parser.add_argument("--digits", type=int, default=200)
     parser.add_argument("--steps", type=int, default=0)
     parser.add_argument("--pictures", type=Path)
     asked = parser.parse_args()
-    if asked.what == "spiral":
-        spiral(asked.walkers, asked.steps or 90)
+    if asked.what == "gaussian":
+        gaussian(asked.columns, asked.levels, asked.walkers or 2000)
+    elif asked.what == "spiral":
+        spiral(asked.walkers or 64, asked.steps or 90)
     elif asked.what == "mnist":
         mnist(asked.data, asked.digits, asked.steps or 12, asked.pictures)
     else:

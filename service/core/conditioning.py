@@ -44,10 +44,11 @@ class Measurement:
         y = np.where(mask, values, 0.0)
         return cls(H, y, np.where(mask, np.square(std), 0.0))
 
-    def with_error(self, std: float) -> "Measurement":
-        """The same with an independent error more; std as a number."""
+    def with_error(self, variance: Doubles) -> "Measurement":
+        """The same with a further independent error; variance is (...), one for each row."""
         measures = np.any(self.H != 0, axis=-1)
-        return Measurement(self.H, self.y, self.variance + np.where(measures, std**2, 0.0))
+        further = np.where(measures, variance[..., None], 0.0)
+        return Measurement(self.H, self.y, self.variance + further)
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,12 @@ class Gaussian:
     @cached_property
     def _pairs(self) -> tuple[Doubles, Doubles]:
         return _eigenpairs(self.covariance)
+
+    @property
+    def least_variance(self) -> Doubles:
+        """Of all directions, so no set of columns has an eigenvalue below it; (...)."""
+        least: Doubles = self._pairs[0].min(axis=-1)
+        return least
 
     def draw(self, ε: Doubles) -> Doubles:
         """mean + covariance^{1/2} ε; (..., d)."""

@@ -24,7 +24,9 @@ all paths from the same point have the same evidence, and every path is accepted
 
 The ridge τ = RIDGE·t is the error of r that is allowed for. P is nearly singular across the data's
 manifold, and without a ridge P⁻¹ would turn a small error of r there into a large move along the
-manifold. Columns that are known exactly are set to their values at the end.
+manifold. The known columns get the variance that P's smallest eigenvalue lacks, max(τ² - λ, 0): a
+well-conditioned P gets none, so the step stays exact there. Columns that are known exactly are set
+to their values at the end.
 """
 
 from collections.abc import Generator, Iterator
@@ -125,10 +127,10 @@ class Known:
         check_bounds(self._step + 1, y32)
         return y32
 
-    def seen(self, t: float) -> Measurement:
-        """With the ridge of level t."""
+    def seen(self, local: Gaussian, t: float) -> Measurement:
+        """With the ridge of level t, where the local Gaussian is narrower than it."""
         columns = Measurement.of_columns(self._mask, self._values, np.sqrt(self._variance))
-        return columns.with_error(RIDGE * t)
+        return columns.with_error(np.maximum((RIDGE * t) ** 2 - local.least_variance, 0.0))
 
     def look(self, y: Floats, sigma: float, t: float) -> Generator[Call, Arrays, Gaussian]:
         """N(r(y), t²A₊(y)), of a model that is told sigma."""
@@ -146,7 +148,7 @@ class Known:
                 self.noise(),
             ))  # fmt: skip
         local = yield from self.look(y, sigma, t)
-        return draw_given(local, self.seen(t), self.noise(), self.noise())
+        return draw_given(local, self.seen(local, t), self.noise(), self.noise())
 
     def hold(self, x: Doubles) -> Doubles:
         """With the exactly known columns at their values."""
@@ -197,7 +199,7 @@ def _weighed_step(known: Known, levels: tuple[float, ...], x: Floats) -> Step:
 
     def look(y: Floats, i: int) -> Generator[Call, Arrays, Stage]:
         free = yield from known.look(y, levels[i], levels[i])
-        seen = known.seen(levels[i])
+        seen = known.seen(free, levels[i])
         return Stage(y.astype(np.float64), levels[i], following[i], free, seen)
 
     old = _climb(known, levels, x)

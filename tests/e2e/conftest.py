@@ -84,7 +84,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Path,
             name: Graph(write_graph(name, spec, folder).name, spec.inputs, spec.outputs)
             for name, spec in {**specs, "gibbs": kernel_graph(gibbs)}.items()
         }
-        chains = Chains({"gibbs": gibbs}, {"gibbs": 1.0}, "gibbs", starts, SIGMA, "noisy")
+        chains = Chains({"gibbs": gibbs}, {"gibbs": 1.0}, "gibbs", starts, SIGMA, SIGMA, "noisy")
         (folder / "card.md").write_text(f"# {name}\n")
         manifest = finish(folder, describe(recipe, prepared, ae, chains, "1", graphs))
         assert manifest.kernels == {"gibbs": Kernel("gibbs", "input", gibbs.noise, 1.0)}

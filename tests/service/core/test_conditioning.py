@@ -99,12 +99,15 @@ def test_every_row_has_its_own_mask_and_does_not_see_the_others() -> None:
 
 
 def test_a_singular_covariance_is_no_obstacle() -> None:
-    """On a line through the plane one known column fixes the other; on a point, nothing moves."""
+    """On a line through the plane one known column fixes the other; two that contradict each other
+    are met halfway, in units of their spread; on a point, nothing moves."""
     line = np.outer([1.0, 2.0], [1.0, 2.0])
     seen = Measurement.of_columns(np.array([True, False]), np.array([3.0, 0.0]), EXACT)
     got = Gaussian(np.zeros(2), line).given(seen)
     np.testing.assert_allclose(got.mean, [3.0, 6.0])
     np.testing.assert_allclose(got.covariance, 0.0, atol=1e-12)
+    both = Measurement.of_columns(np.array([True, True]), np.array([3.0, 5.0]), EXACT)
+    np.testing.assert_allclose(Gaussian(np.zeros(2), line).given(both).mean, [2.75, 5.5])
     still = Gaussian(np.ones(2), np.zeros((2, 2))).given(seen)
     np.testing.assert_allclose(still.mean, 1.0)
 
@@ -170,9 +173,21 @@ def test_the_positive_part_keeps_what_is_positive() -> None:
 
 
 def test_a_further_error_is_added_where_something_is_measured() -> None:
-    seen = Measurement.of_columns(np.array([True, False]), np.ones(2), EXACT).with_error(0.5)
+    columns = Measurement.of_columns(np.array([True, False]), np.ones(2), EXACT)
+    seen = columns.with_error(np.array(0.25))
     np.testing.assert_allclose(seen.variance, [0.25, 0.0])
     np.testing.assert_allclose(gain(np.eye(2), seen), [[0.8, 0.0], [0.0, 0.0]])
+
+
+def test_no_set_of_columns_is_narrower_than_the_least_variance() -> None:
+    """Cauchy's interlacing; the bound is reached when all columns are in the set."""
+    rng = np.random.default_rng(10)
+    C = covariance(rng, 6)
+    least = Gaussian(np.zeros(6), C).least_variance
+    np.testing.assert_allclose(least, np.linalg.eigvalsh(C)[0], rtol=1e-9)
+    for _ in range(20):
+        mask = known(rng, 6)
+        assert np.linalg.eigvalsh(C[mask][:, mask])[0] >= least
 
 
 def test_matherons_rule_draws_from_the_same_law_as_the_conditional_gaussian() -> None:

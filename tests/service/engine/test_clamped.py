@@ -11,11 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.core.conditioning import Gaussian, Measurement
+from service.core.conditioning import Gaussian, Measurement, gain
 from service.core.types import Doubles, Floats
 from service.engine import matheron
 from service.engine.chain import advance, first_state, positions, step_cost
-from service.engine.clamped import WEIGHED_DIMS, clamped_step, default_scale, noise_levels
+from service.engine.clamped import (
+    RIDGE,
+    WEIGHED_DIMS,
+    Known,
+    clamped_step,
+    default_scale,
+    noise_levels,
+)
 from service.engine.model import Arrays, Model
 from service.engine.walk import Clamp, Walk
 
@@ -81,10 +88,10 @@ def test_a_clamped_chain_has_the_conditional_mean(
     truth = Gaussian(np.zeros(d), covariance(d)).given(
         Measurement.of_columns(mask, values, np.full(d, error))
     )
+    np.testing.assert_allclose(x.mean((0, 1)), truth.mean, atol=0.13)
     if kernel == "gibbs":
         spread = np.sqrt(np.diagonal(truth.covariance))
         free = spread > 1e-6
-        np.testing.assert_allclose(x.mean((0, 1)), truth.mean, atol=0.13)
         np.testing.assert_allclose(x.std((0, 1))[free], spread[free], rtol=0.12)
     if error == 0:
         assert np.array_equal(
@@ -111,6 +118,38 @@ def test_a_path_on_gaussian_data_is_always_accepted(tiny_served: Model) -> None:
     x = np.ones((200, 4), np.float32)
     after = advance(model, walk, x, 0).state
     assert (after[:, [1, 3]] != 1).all()
+
+
+@pytest.mark.parametrize("d", [3, WEIGHED_DIMS + 1])
+def test_a_step_from_one_point_has_the_law_of_the_whole_path(tiny_served: Model, d: int) -> None:
+    """On Gaussian data, coming down the levels from t is X given x + tε and the known columns."""
+    rng, t = np.random.default_rng(d), 2.0
+    mask, values = rng.permutation(np.arange(d) < d // 2 + 1), rng.standard_normal(d)
+    x, W = 2.0 * rng.standard_normal(d), 4000
+    walk = Walk("gibbs", 5, (t / 0.5,), 0.0, clamp_of(mask, values))
+    start = clamp_of(mask, values).start(np.tile(x, (W, 1)).astype(np.float32))
+    C, u = covariance(d), ~mask
+    got = advance(Normal(tiny_served, C, high=t), walk, start, 0).state[:, u]
+    A = np.linalg.solve(C + t**2 * np.eye(d), C)
+    seen = Measurement.of_columns(mask, values, np.zeros(d))
+    given = Gaussian(start[0].astype(np.float64) @ A, t**2 * A).given(seen)
+    F = (A - gain(t**2 * A, seen) @ seen.H @ A)[u]  # how X follows x + tε
+    V = given.covariance[u][:, u] + t**2 * F @ F.T
+    e = np.linalg.solve(np.linalg.cholesky(V), (got - given.mean[u]).T)  # (u, W), N(0, I)
+    z = np.sqrt(W) * np.concatenate([e.mean(1), ((e @ e.T) / W - np.eye(u.sum())).ravel() / 2**0.5])
+    assert np.sqrt(np.mean(z**2)) < 1.5 and np.abs(z).max() < 5
+
+
+def test_the_ridge_is_what_the_least_variance_lacks(tiny_served: Model) -> None:
+    """So it is nothing where P is well conditioned, and all of τ² where P is singular."""
+    clamp, t = clamp_of([1, 1, 0], np.zeros(3)), 0.5
+    walk, state = Walk("gibbs", 1, (1.0,), 0.0, clamp), np.zeros((3, 3), np.float32)
+    τ2 = (RIDGE * t) ** 2
+    least = np.array([2 * τ2, 0.25 * τ2, 0.0])
+    P = np.eye(3) * np.stack([np.ones(3), np.ones(3), least], axis=1)[:, None]
+    seen = Known(tiny_served, walk, clamp, state, 0).seen(Gaussian(np.zeros((3, 3)), P), t)
+    wanted = np.array([0.0, 0.75, 1.0])[:, None] * τ2 * np.array([1.0, 1.0, 0.0])
+    np.testing.assert_allclose(seen.variance, wanted, atol=1e-15)
 
 
 @pytest.fixture
