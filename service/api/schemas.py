@@ -49,12 +49,10 @@ WHOLE = BeforeValidator(_whole)
 
 def _words(value: object) -> object:
     """`mean,tangents` as well as a list of both."""
+    if value is None:
+        return None
     parts = value if isinstance(value, list) else [value]
     return [w for p in parts for w in (p.split(",") if isinstance(p, str) else [p])]
-
-
-def _without_default(schema: dict[str, Any]) -> None:
-    schema.pop("default", None)
 
 
 Parts = Annotated[list[Part], Field(min_length=1, fail_fast=True)]
@@ -85,11 +83,10 @@ class MomentsParameters(Parameters):
         "asymptotic"
     )
     units: Annotated[Literal["data", "standard"], Field(description=UNITS)] = "data"
-    # Not nullable: in a query, null looks like an empty text. None says that it was not given.
     include: Annotated[
         Parts | None,
-        BeforeValidator(_words, json_schema_input_type=Parts),
-        Field(description=INCLUDE, json_schema_extra=_without_default),
+        BeforeValidator(_words, json_schema_input_type=Parts | None),
+        Field(description=INCLUDE),
     ] = None
 
 
