@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from service.core import manifest as manifests
 from service.engine.model import Model
 from trainer.autoencoder import AutoEncoder
 from trainer.config import Recipe, make_recipe
@@ -68,9 +69,7 @@ def tiny_artefact(
 ) -> Path:
     """The exported folder; copy it before you change it."""
     models = tmp_path_factory.mktemp("models")
-    return export(
-        tiny_recipe, tiny_prepared, tiny_model, tiny_chains, models, [], lambda folder: {}
-    )
+    return export(tiny_recipe, tiny_prepared, tiny_model, tiny_chains, models, [], manifests.read)
 
 
 @pytest.fixture(scope="session")

@@ -104,7 +104,7 @@ class Gibbs(Kernel):
     The mean is that of the draw, r(x' + aε₃), not of x̃: it smooths the draw and seldom blurs it.
     A model with one noise level gets half of it, a = t/2. A conditioned model gets a = t/4 and is
     told 5t/8: more than there is, because x' has an error of its own, but not all of t. Told t, it
-    answered one row in some hundreds with a black or white image (docs/experiments.md).
+    answered one row in a thousand with a black or white image (docs/experiments.md).
 
     The posterior is a Gaussian only as far as the data are straight within σ. With `halvings` the
     way back goes over levels t = sσ, sσ/2, sσ/4, ...: given y = X + tε, the point X + (t/2)ε' has

@@ -104,8 +104,9 @@ class _Sample(BaseModel):
     metropolis: Annotated[
         bool | None,
         Field(
-            description="accept or reject each step, so that a long step leaves no bias; for the "
-            "kernels `walkjump` and `moment`. The answer has the rate as `acceptance`"
+            description="Accept or reject each step, which corrects the bias of long steps (exact "
+            "where the score is linear). For the kernels `walkjump` and `moment`. The answer has "
+            "the rate as `acceptance`."
         ),
     ] = None
     emit: Annotated[

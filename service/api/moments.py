@@ -67,7 +67,8 @@ async def moments_at_one(
 ) -> Response:
     """Return the local mean, the covariance (as eigenvalues and tangents) and the score at a point.
 
-    `trust` is part of the answer if you ask for it, and whenever one of its values is out of range.
+    `trust` is part of the answer if you ask for it, and whenever a value that
+    needs no further computation is out of range; `asymmetry` is computed only on request.
     """
     kind = answer_format(request, (JSON, NPZ))
     point, model = await _point(query, chains, caller)

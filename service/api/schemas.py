@@ -242,7 +242,7 @@ class MomentsAnswer(_Moments):
     ] = None
     trust: Annotated[
         Trust | None,
-        Field(description="On request, and whenever one of its values is out of range."),
+        Field(description="On request, and when a value that is known anyway is out of range."),
     ] = None
 
 

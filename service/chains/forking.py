@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from service.chains.opening import check_kernel, own_scale
+from service.chains.opening import check_kernel, check_scale, own_scale
 from service.chains.plan import Plan
 from service.core.errors import InputError
 from service.engine.model import Model
@@ -37,10 +37,12 @@ def branched(plan: Plan, model: Model, change: Change) -> Plan:
     own = plan.scale
     if kernel != plan.kernel:
         own = (own_scale(model, kernel, plan.clamp is not None),)
+    scale = tuple(change.scale) if change.scale else own
+    check_scale(model, kernel, scale, plan.clamp is not None)
     return replace(
         plan,
         kernel=kernel,
-        scale=tuple(change.scale) if change.scale else own,
+        scale=scale,
         floor=floor,
         seed=plan.seed if change.seed is None else change.seed,
         request="",

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from service.chains.plan import Plan
 from service.chains.run import Course
 from service.core.errors import TooLargeError
+from service.core.moments import FULL_JACOBIAN_DIMS
 from service.engine.chain import step_cost
 from service.engine.model import Model
+
+DENSE_VALUES = 2**20  # numbers in the covariances of all walkers at once
 
 
 @dataclass(frozen=True)
@@ -33,9 +36,21 @@ def check_limits(
             f"{walkers} walkers and {steps} steps{each} make {row_steps} row-steps, but "
             f"{limits.row_steps} are the most in one call: ask for fewer, and go on with the chain."
         )
+    _check_dense(plan, model)
     values = course.kept * walkers * model.manifest.input_dims
     if values > limits.values and not streamed:
         raise TooLargeError(
             f"The answer would hold {values} numbers, but {limits.values} are the most that "
             "is not streamed: stream it, or ask for fewer steps or a larger thin."
+        )
+
+
+def _check_dense(plan: Plan, model: Model) -> None:
+    """Bound the matrices of one step: they are built on the thread that serves all callers."""
+    d = model.manifest.input_dims
+    is_dense = plan.clamp is not None or (plan.metropolis and plan.kernel == "moment")
+    if is_dense and d <= FULL_JACOBIAN_DIMS and plan.walkers * d * d > DENSE_VALUES:
+        raise TooLargeError(
+            f"{plan.walkers} walkers of {d} columns need too large matrices in a step with "
+            f"`clamp` or `metropolis`: {DENSE_VALUES // d**2} walkers are the most in one chain."
         )

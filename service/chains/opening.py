@@ -1,6 +1,7 @@
 """From what a caller asks to a plan and a first state, with everything checked on the way."""
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,11 +44,13 @@ def opened(
     check_kernel(model, kernel, making.clamp is not None, bool(making.metropolis), making.floor)
     start = making.start or Start()
     walkers = _walkers(making.walkers, points)
+    scale = tuple(making.scale or (own_scale(model, kernel, making.clamp is not None),))
+    check_scale(model, kernel, scale, making.clamp is not None)
     plan = Plan(
         model=m.reference,
         fingerprint=fingerprint(m),
         kernel=kernel,
-        scale=tuple(making.scale or (own_scale(model, kernel, making.clamp is not None),)),
+        scale=scale,
         floor=making.floor or 0.0,
         seed=secrets.randbits(SEED_BITS) if making.seed is None else making.seed,
         walkers=walkers,
@@ -70,9 +73,9 @@ def _kernel(model: Model, making: Making) -> str:
             f"{m.reference} has no kernel {name[:50]!r}; it has {', '.join(m.kernels)}."
         )
     if name is None and making.clamp is not None and m.default_kernel not in CLAMPED:
-        return CLAMPED[0]
+        return next((k for k in CLAMPED if k in m.kernels), m.default_kernel)
     if name is None and making.metropolis and m.default_kernel not in CORRECTED:
-        return CORRECTED[0]
+        return next((k for k in CORRECTED if k in m.kernels), m.default_kernel)
     return name or m.default_kernel
 
 
@@ -101,6 +104,19 @@ def check_kernel(
         raise InputError(
             f"`metropolis` with kernel moment works for up to {FULL_JACOBIAN_DIMS} columns; "
             f"{m.reference} has {m.input_dims}. Use kernel walkjump."
+        )
+
+
+def check_scale(model: Model, kernel: str, scale: Sequence[float], clamped: bool) -> None:
+    """Refuse a clamped `gibbs` step at noise levels that the model was not trained for."""
+    m = model.manifest
+    if not clamped or kernel != "gibbs" or m.noise_levels is None:
+        return
+    low, high = (level / m.sigma for level in m.noise_levels)
+    if not all(low * (1 - 1e-6) <= s <= high * (1 + 1e-6) for s in scale):
+        raise InputError(
+            f"With `clamp`, `scale` must be from {low:g} to {high:g} for {m.reference}: a step "
+            "begins at the noise level scale × σ, which must be one that the model was trained for."
         )
 
 
@@ -137,6 +153,11 @@ def clamped(model: Model, known: Known, walkers: int) -> Clamp:
             raise InputError(
                 f"clamp.{name} has {len(array)} rows for {walkers} walkers; give one, or all."
             )
+    if np.any(known.std > 0) and model.manifest.covariance_scale != "absolute":
+        raise InputError(
+            f"`clamp.std` needs covariances of known scale, which {model.manifest.reference} does "
+            "not have. Leave it out."
+        )
     if not np.all(known.std >= 0):
         raise InputError("clamp.std has a negative number.")
     units = model.manifest.normaliser

@@ -8,7 +8,8 @@ the posterior is then wider than the noise.
 
 The inverse has its pole at 1, and along a tangent of the data λ is close to 1 by construction.
 There 1 - λ is what training left of it, not a measurement, so `inverted` is bounded: no variance
-exceeds that of the data along its direction (`Spread`), and no mean leaves the data's range.
+exceeds twice that of the start points along its direction (`Spread`), or the asymptotic one if that
+is larger, and no mean leaves their range by more than r does.
 Without points of the data, directions with λ ≥ LARGEST keep their asymptotic moments. On Gaussian
 data neither bound acts, and the answer is m and C.
 

@@ -12,7 +12,8 @@ Matheron's rule turns a draw x_s ~ N(r, P), P = t²A₊, into one given y = H X 
 
 A learnt A has eigenvalues down to about -0.07, and H A Hᵀ has a long tail of tiny ones in which r
 is wrong by more than P says. The ridge τ = RIDGE·t lifts both: with less, the solution runs away
-along that tail (docs/decisions/0013-conditional-sampling.md has figures).
+along that tail (docs/decisions/0013-conditional-sampling.md has figures). It enters the system but
+not the draw, so draws are a little narrower than the conditional law.
 """
 
 from collections.abc import Generator
@@ -89,13 +90,18 @@ def _root(at: Local, ε: Doubles) -> Products:
 def _solve(
     at: Local, b: Doubles, mask: Doubles, ridge: Doubles
 ) -> Generator[Call, Arrays, Doubles]:
-    """A Hᵀ w with (H A Hᵀ + ridge) w = b, for every right side; b (W, k, d)."""
-    residual = direction = b
+    """A Hᵀ w with (H A Hᵀ + ridge) w = b, for every right side; b (W, k, d).
+
+    Columns may be known up to very different errors, so the system is scaled by its diagonal (the
+    diagonal of A is at most about 1): a few rounds are enough only if its spectrum is narrow.
+    """
+    size = 1 / np.sqrt(1 + ridge)
+    residual = direction = size * b
     moved = np.zeros_like(b)
-    ρ = _dot(b, b)  # (W, k, 1)
+    ρ = _dot(residual, residual)  # (W, k, 1)
     for _ in range(ROUNDS):
-        _, product = yield from at.times(direction)
-        image = mask * (product + ridge * direction)
+        _, product = yield from at.times(size * direction)
+        image = mask * size * (product + ridge * size * direction)
         curvature = _dot(direction, image)
         goes_on = curvature > TINY * np.maximum(_dot(direction, direction), TINY)
         step = np.where(goes_on, ρ / np.where(goes_on, curvature, 1.0), 0.0)

@@ -1,4 +1,4 @@
-"""Steps of `walkjump` and `moment` as Metropolis proposals, so that a long step leaves no bias.
+"""Steps of `walkjump` and `moment` as Metropolis proposals, to correct the bias of long steps.
 
 The target is the smoothed density p, the law of X + σε, whose score is (r(x) - x)/α. A proposal x'
 from q(x' | x) is accepted with probability min(1, ratio), and otherwise the walker stays at x:

@@ -62,13 +62,15 @@ class Walking(Work):
         self._news = asyncio.Event()
 
     def begin(self) -> None:
-        if self.step < self._leg.to_step:
+        if self.step >= self._leg.to_step:
+            return self._finish()
+        try:
             if not self._walk.is_plain:
                 self._begin_step()
-            self._batcher.submit(self)
-        else:
-            self.done = True
-            self._news.set()
+        except Exception as error:  # its first draw is out of bounds; `error` says so to the call
+            self.error = error
+            return self._finish()
+        self._batcher.submit(self)
 
     @property
     def row_steps(self) -> int:
@@ -142,10 +144,11 @@ class Walking(Work):
     def _arrive(self, position: Position) -> After:
         self.state, self.step, self._call = position.state, position.step, None
         self.accepted += position.accepted
+        with self._lock:
+            self._note(position)  # before the next step, which may fail
         if not self._walk.is_plain and self.step < self._leg.to_step:
             self._begin_step()  # in which lane it waits depends on its first call
         with self._lock:
-            self._note(position)
             full = len(self._kept) >= self._leg.ahead
             self._paused = full and not self.over and self.step < self._leg.to_step
             after = After.PAUSE if self._paused else After.PASS

@@ -100,10 +100,10 @@ def evaluate(
     court = convene(model, dataset, rows, plan, watch)
     scales = search(court) if plan.search else dict(m.evaluation.get("scales", {}))
     chosen = {name: float(found["chosen"]) for name, found in scales.items()} if plan.search else {}
-    with watch.part("level for clean rows"):
-        model = with_clean_level(
-            with_scales(model, chosen), _model_units(model, rows.validation.x, rows)
-        )
+    model, own = with_scales(model, chosen), court.is_own_data
+    if own:  # judging by other data does not change the level at which the model answers
+        with watch.part("level for clean rows"):
+            model = with_clean_level(model, _model_units(model, rows.validation.x, rows))
     court = replace(court, model=model)
     some = rows.test.x[spread(np.arange(len(rows.test)), MOST_ROWS)]
     held = Held(
@@ -120,9 +120,11 @@ def evaluate(
         figures["scales"] = scales
     if plan.claims and court.is_own_data:
         figures["claims"] = claims_figures(court.model, rows, watch)
+    judgement = replace(judgement, figures=figures, scales=chosen)
+    if not own:
+        return judgement
     m = model.manifest
-    return replace(judgement, figures=figures, scales=chosen, moments_sigma=m.moments_sigma,
-                   typical=m.typical)  # fmt: skip
+    return replace(judgement, moments_sigma=m.moments_sigma, typical=m.typical)
 
 
 def _model_units(model: Model, x: Floats, rows: Rows) -> Floats:

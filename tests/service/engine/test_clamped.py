@@ -211,7 +211,7 @@ def test_a_step_costs_the_calls_that_it_makes(tiny_served: Model, d: int, kernel
     assert step_cost(model, Walk(kernel, 1, (1.0,))) == 1
 
 
-def test_products_alone_draw_from_the_same_conditional_law(tiny_served: Model) -> None:
+def test_products_alone_give_the_conditional_mean(tiny_served: Model) -> None:
     """150 columns around a space of three: within the ridge, the dense algebra's answer."""
     rng = np.random.default_rng(0)
     U = np.linalg.qr(rng.standard_normal((150, 3)))[0]
@@ -224,6 +224,32 @@ def test_products_alone_draw_from_the_same_conditional_law(tiny_served: Model) -
     off = np.linalg.norm(x.mean((0, 1)) - truth.mean) / np.linalg.norm(truth.mean[~mask])
     assert off < 0.05
     assert np.array_equal(x[..., mask], np.broadcast_to(np.float32(hidden[mask]), (6, 40, 75)))
+
+
+def test_columns_known_up_to_different_errors_are_weighed_by_them(tiny_served: Model) -> None:
+    """Errors over four decades: a few rounds of conjugate gradients still solve the system."""
+    rng = np.random.default_rng(2)
+    U = np.linalg.qr(rng.standard_normal((150, 10)))[0]
+    model = Normal(tiny_served, (U * np.geomspace(30.0, 1.0, 10)) @ U.T)
+    at = matheron.Local(model, np.zeros((1, 150), np.float32), 1.0, 1.0)
+    mask = (np.arange(150) < 100).astype(float)[None]
+    y, std = 3 * rng.standard_normal((1, 150)), 10 ** rng.uniform(-2, 2, (1, 150))
+    none = np.zeros((1, 150))
+    calls = matheron.draw_given(at, mask, y, std**2, none + 1e-9, none)
+    call = next(calls)
+    while True:
+        try:
+            call = calls.send(model.run(call.graph, **call.inputs))
+        except StopIteration as end:
+            _, mean = end.value
+            break
+    level = model.noise_level(1, 1.0)
+    products = model.run("moments", x=at.x, v=np.eye(150, dtype=np.float32)[None], **level)
+    r, A = products["mean"][0].astype(float), products["products"][0].astype(float)
+    k = np.flatnonzero(mask[0])
+    K = A[np.ix_(k, k)] + np.diag(std[0, k] ** 2 + matheron.RIDGE**2)
+    expected = r + A[:, k] @ np.linalg.solve(K, y[0, k] - r[k])
+    assert np.linalg.norm(mean[0] - expected) < 0.1 * np.linalg.norm(expected)
 
 
 def test_a_draw_by_products_has_the_covariance_of_the_local_gaussian(tiny_served: Model) -> None:
