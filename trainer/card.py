@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from service.core.manifest import Manifest
+from trainer.evaluate.plan import plan_for
 from trainer.figures import OPTIONS, figures_text
 from trainer.markdown import pairs
 from trainer.roots import FEW
@@ -151,15 +152,17 @@ def _noise_on_codes(m: Manifest) -> dict[str, str]:
 def _picture(m: Manifest, name: str) -> str:
     caption = CAPTIONS.get(name.removesuffix(".png"), name)
     if name == "samples.png":
-        caption += f". They begin at {_starts(m)}"
+        caption += f". They begin {_starts(m)}"
     return f"![{caption}]({name})\n\n*{caption}.*"
 
 
 def _starts(m: Manifest) -> str:
-    """What the artefact's start points are."""
+    """Where the pictured chains begin: `evaluate` draws them as its figures are made."""
+    if OPTIONS in m.evaluation:
+        return f"in noise, {plan_for(m.input_dims).burn_in:,} steps before the first one shown"
     if m.recipe.get("sampling", {}).get("starts", "synthetic") == "data":
-        return "held-out rows of the data, not at noise"
-    return "samples of earlier chains, not at noise"
+        return "at held-out rows of the data, not in noise"
+    return "at samples of earlier chains, not in noise"
 
 
 def _command(m: Manifest) -> str:

@@ -120,7 +120,9 @@ def test_the_card_names_blocks_the_root_and_where_the_pictured_chains_begin(mani
     text = card(replace(manifest, input_dims=784, recipe=recipe), ["samples.png"])
     assert "64, 1 residual block after each" in text
     assert "γ²JJᵀ in place of A, γ = 1.75" in text
-    assert "They begin at held-out rows of the data, not at noise" in text
+    assert "They begin at held-out rows of the data, not in noise" in text
     synthetic = {"sampling": {"starts": "synthetic"}}
     few = card(replace(manifest, recipe=synthetic), ["samples.png"])
-    assert "A (root `matrix`)" in few and "samples of earlier chains, not at noise" in few
+    assert "A (root `matrix`)" in few and "at samples of earlier chains, not in noise" in few
+    judged = replace(manifest, evaluation={OPTIONS: "", "reconstruction": 0.5})
+    assert "They begin in noise, 1,000 steps before" in card(judged, ["samples.png"])

@@ -7,10 +7,11 @@ import numpy as np
 from service.core.errors import DivergedError
 from service.engine.chain import default_walk, first_state, positions
 from service.engine.model import Model
-from service.engine.starts import from_data
+from service.engine.starts import from_noise
 from trainer.data import Dataset, Split
 from trainer.evaluate.court import with_scales
 from trainer.evaluate.judgement import Judgement
+from trainer.evaluate.plan import plan_for
 from trainer.evaluate.rows import spread
 from trainer.pictures import (
     View,
@@ -80,14 +81,17 @@ def view_of(dataset: Dataset, split: Split) -> View:
 
 
 def chain(model: Model, view: View) -> Float | None:
-    """What walkers from the start points emit by default, (KEPT, W, d); None where they are lost,
-    for these are others than the walkers from noise that have figures."""
+    """What walkers from noise emit after the burn-in, as those that have figures; (KEPT, W, d).
+
+    None if they diverge, which a few walkers of another seed may do."""
     m = model.manifest
     walkers = WALKERS if view.image is not None else SCATTERED
     walk = default_walk(model, 1)
-    state = first_state(model, walk.kernel, from_data(model, walkers, 1))
+    first = plan_for(m.input_dims).burn_in
+    state = first_state(model, walk.kernel, from_noise(model, walkers, 1))
     try:
-        kept = [p for p in positions(model, walk, state, KEPT * THIN) if p.step % THIN == 0]
+        steps = positions(model, walk, state, first + KEPT * THIN)
+        kept = [p for p in steps if p.step > first and (p.step - first) % THIN == 0]
     except DivergedError:
         return None
     return np.stack(
