@@ -79,7 +79,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Path,
         gibbs = make_kernels(ae, SIGMA)["gibbs"]
         starts = torch.zeros(3, D)
         save_file({**ae.state_dict(), START_POINTS: starts}, folder / WEIGHTS)
-        specs = {name: model_graphs(ae)[name] for name in ("reconstruct", "moments")}
+        specs = {name: model_graphs(ae)[name] for name in ("reconstruct", "moments", "jacobian")}
         graphs = {
             name: Graph(write_graph(name, spec, folder).name, spec.inputs, spec.outputs)
             for name, spec in {**specs, "gibbs": kernel_graph(gibbs)}.items()

@@ -27,7 +27,8 @@ REASONS = re.compile(
     r"too far from all that|is (nan|-?inf), not a finite|one of the three|^walker is \d+"
     r"|points for \d+ walkers|rows for \d+ walkers|belongs to a chain that exists"
     r"|of chain .* cannot be changed|Idempotency-Key was used|The chain diverged|walks in \w+ space"
-    r"|`clamp` works with|`metropolis` (works|cannot|needs)|clamp.std has a negative"
+    r"|With `clamp`, `scale` must|`clamp.std` needs|`clamp` works with|clamp.std has a negative"
+    r"|`metropolis` (works|cannot|needs)"
     r"|not a number of its datatype|holds a number beyond"
     r"|are the most|are more than the \d+ allowed|^Time is over|was not done within"
 )

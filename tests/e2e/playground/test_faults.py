@@ -13,7 +13,7 @@ import pytest
 from service.api.keys import new_key
 
 Open = Callable[..., Any]
-PLAN = "#model=digits-dae@1&walkers=6&seed=7&kernel=gibbs&scale=1&thin=1&emit=mean"
+PLAN = "#model=digits-dae@1&walkers=6&seed=7&kernel=gibbs&thin=1&emit=mean"
 SLOW = {"offline": False, "latency": 200, "downloadThroughput": 60_000, "uploadThroughput": 60_000}
 
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 Open = Callable[..., Any]
-PLAN = "#model=digits-dae@1&walkers=6&seed=7&kernel=gibbs&scale=1&thin=1&emit=mean"
+PLAN = "#model=digits-dae@1&walkers=6&seed=7&kernel=gibbs&thin=1&emit=mean"
 SPIRAL = "#model=spiral-dae@1&walkers=6&seed=7"
 PIXELS = """(canvas) => Array.from(canvas.getContext("2d")
     .getImageData(0, 0, canvas.width, canvas.height).data).filter((_, i) => i % 4 === 0)"""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 Open = Callable[..., Any]
-PLAN = "#model=digits-dae@1&kernel=gibbs&scale=1&walkers=6&seed=7&start=data&thin=1&emit=mean"
+PLAN = "#model=digits-dae@1&kernel=gibbs&walkers=6&seed=7&start=data&thin=1&emit=mean"
 
 
 def test_a_first_sample_walks_within_a_second(visit: Open) -> None:
