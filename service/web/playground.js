@@ -43,7 +43,7 @@ export class Playground {
     this.input = new Input({
       ...answers,
       look: (row) => this.closer.look(row, "Your input").then(() => inSight("closer")),
-      fillIn: (values, mask) => this.#fillIn({ mask, values }),
+      fillIn: (values, mask) => this.#beginInSight(this.#usual({ mask, values })),
     });
   }
 
@@ -133,13 +133,9 @@ export class Playground {
     this.#begin({ ...rest, ...this.#usual(null), forks: [] });
   }
 
-  #fillIn(clamp) {
-    this.#beginInSight({ clamp, ...this.#usual(clamp) });
-  }
-
   #usual(clamp) {
     const kernel = usualKernel(this.#detail, clamp);
-    return { kernel, scale: usualScale(this.#detail, kernel, clamp) };
+    return { kernel, scale: usualScale(this.#detail, kernel, clamp), ...(clamp ? { clamp } : {}) };
   }
 
   useWalker() {

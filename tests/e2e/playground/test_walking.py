@@ -95,7 +95,7 @@ def test_a_hidden_page_rests(visit: Open) -> None:
 
 
 SETTINGS: list[tuple[str, str, dict[str, Any]]] = [
-    ("kernel", "walkjump", {"kernel": "walkjump", "scale": 0.2}),
+    ("kernel", "walkjump", {"kernel": "walkjump"}),
     ("scale", "0.5", {"scale": 0.5}),
     ("walkers", "3", {"walkers": 3}),
     ("seed", "99", {"seed": 99}),

@@ -21,7 +21,7 @@ def test_a_reconstruction_is_the_models_in_the_users_units(
     answer = client.post("/reconstruct", json={"x": x.tolist()})
     assert answer.status_code == 200
     body, units = answer.json(), tiny_served.manifest.normaliser
-    z, level = units.to_model(x), tiny_served.noise_level(6)
+    z, level = units.to_model(x), tiny_served.noise_level(6, tiny_served.manifest.moments_sigma)
     expected = units.to_user(tiny_served.run("reconstruct", x=z, **level)["mean"])
     assert body["model"] == answer.headers["x-model"] == "tiny@1"
     assert np.array_equal(np.float32(body["reconstruction"]), expected)

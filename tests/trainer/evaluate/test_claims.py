@@ -51,7 +51,7 @@ def case(exact: tuple[Model, GaussianMixture, Prepared]) -> Case:
     rng = np.random.default_rng(5)
     x = rng.multivariate_normal(m, C, size=30_000).astype(np.float32)
     train, validation, test = (Part(part, None) for part in (x[:20_000], x[:10], x[20_000:]))
-    return Case(model, m, C, A, Rows(train, validation, test, units, "all of them"))
+    return Case(model, m, C, A, Rows(train, validation, test, units, "all of them", {}))
 
 
 def corrupted(case: Case, n: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -214,7 +214,7 @@ def test_rows_in_other_units_have_the_same_figures(
         return Part(units.to_model(np.asarray(own.to_user(part.x), np.float64)), None)
 
     rows = case.rows
-    other = Rows(moved(rows.train), moved(rows.validation), moved(rows.test), units, "")
+    other = Rows(moved(rows.train), moved(rows.validation), moved(rows.test), units, "", {})
     a, b = (claims_figures(case.model, r, Watch(None)) for r in (rows, other))
     assert b["calibration"]["0.5"]["trace ratio"] == pytest.approx(
         a["calibration"]["0.5"]["trace ratio"], rel=1e-4
