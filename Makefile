@@ -37,7 +37,7 @@ kserve: $(VENV)/.has-test .venv-kserve/.made ## test with KServe's client, in an
 check: $(VENV)/.has-test ## lint, formatting, strict types, import directions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict service trainer benchmarks
+	$(BIN)/mypy --strict localmoments service trainer benchmarks
 	$(BIN)/lint-imports
 
 train: $(VENV)/.has-train ## train a model (RECIPE=trainer/recipes/x.toml, ARGS="--name y")

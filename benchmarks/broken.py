@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from scipy import ndimage
 from tqdm import tqdm
 
-from service.core.types import Floats
-from service.engine.chain import default_walk, first_state, positions
-from service.engine.model import Model
-from service.engine.starts import from_noise
+from localmoments.arrays import Floats
+from localmoments.chain import default_transition, first_state, positions
+from localmoments.model import Model
+from localmoments.starts import from_noise
 
 STROKE = 0.3  # of the image's maximum
 NEIGHBOURS = np.ones((3, 3))
@@ -89,7 +89,7 @@ def main() -> None:
 
     bounds = bounds_of(load_images(args.data))
     model = Model.open(args.artefact)
-    walk = default_walk(model, args.seed)
+    walk = default_transition(model, args.seed)
     state = first_state(model, walk.kernel, from_noise(model, args.chains, args.seed))
     kept = -(-args.samples // args.chains)
     counts, found, seen = dict.fromkeys(("white", "blank", "specks"), 0), [], 0

@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy.stats import norm
 
-from service.core.conditioning import Gaussian, Measurement
-from service.core.types import Doubles, Floats
-from service.engine import starts
-from service.engine.chain import default_walk, positions
-from service.engine.clamped import default_scale, noise_levels
-from service.engine.model import Model
-from service.engine.walk import Clamp, Walk
-from trainer.data.truth import Spiral
+from localmoments import starts
+from localmoments.arrays import Doubles, Floats
+from localmoments.chain import default_transition, positions
+from localmoments.clamp import default_scale, noise_levels
+from localmoments.gaussian import Gaussian, Measurement
+from localmoments.model import Model
+from localmoments.transition import Clamp, Transition
+from trainer.data.known_laws import Spiral
 from trainer.evaluate.cache import Tensors, cached
 from trainer.evaluate.classifier import Classifier, Network, judged, train
 
@@ -45,15 +45,15 @@ def clamp_of(mask: NDArray[np.bool_], values: Floats) -> Clamp:
     )
 
 
-def conditional(model: Model, clamp: Clamp, seed: int = 1) -> Walk:
+def conditional(model: Model, clamp: Clamp, seed: int = 1) -> Transition:
     """As a request that says no more than `clamp`."""
-    return replace(default_walk(model, seed), scale=(default_scale(model.manifest, "gibbs"),),
+    return replace(default_transition(model, seed), scale=(default_scale(model.manifest, "gibbs"),),
                    clamp=clamp)  # fmt: skip
 
 
 def held(model: Model, clamp: Clamp, x: Floats, steps: int, seed: int = 1) -> Iterator[Any]:
     """The clamp of version 1: (state, mean) after each step."""
-    walk = default_walk(model, seed)
+    walk = default_transition(model, seed)
     for step in range(steps):
         (position,) = positions(model, walk, x, 1, first=step)
         x = clamp.hold(position.state)
@@ -264,7 +264,7 @@ def cost(rounds: int) -> None:
         for walkers in (1, 64):
             x = starts.from_data(model, walkers, 1)
             clamp = clamp_of(np.arange(d) < d // 2, x[:1])
-            plain, clamped = default_walk(model, 1), conditional(model, clamp)
+            plain, clamped = default_transition(model, 1), conditional(model, clamp)
             times: dict[bool, list[float]] = {False: [], True: []}
             for _ in range(rounds):  # in turns, so that a busy machine slows both
                 for walk in (plain, clamped):

@@ -22,18 +22,18 @@ from typing import Any
 
 import numpy as np
 
-from service.core.errors import DivergedError
-from service.core.types import Floats
-from service.engine.model import Model
+from localmoments.arrays import Floats
+from localmoments.errors import DivergedError
+from localmoments.model import Model
 from trainer.commands import find_artefact
 from trainer.data import load, split
 from trainer.evaluate import Plan, Watch, open_model, plan_for, read_record, rows_for
 from trainer.evaluate.comparison import Reference, make_reference
-from trainer.evaluate.court import LOST, Court, centres, convene
-from trainer.evaluate.sets import ERRORS, SampleSet, real_against_real, set_figures, subset
-from trainer.figures import REAL, number_with_error
+from trainer.evaluate.context import LOST, Court, centres, convene
+from trainer.evaluate.metrics import ERRORS, SampleSet, real_against_real, set_figures, subset
 from trainer.judging import data_options
 from trainer.markdown import table
+from trainer.metrics_report import REAL, number_with_error
 
 RESULTS = Path(__file__).parent / "results"
 VERSION = 1  # of the metrics: raise it when a formula changes

@@ -16,7 +16,7 @@ import torch
 from machine import machine
 from safetensors.torch import save_file
 
-from service.core.manifest import WEIGHTS
+from localmoments.artefact import WEIGHTS
 from trainer.autoencoder import Architecture, AutoEncoder
 from trainer.config import RECIPES, Recipe, make_recipe, read_recipe
 from trainer.graphs import kernel_graph, make_kernels, model_graphs

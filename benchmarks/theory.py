@@ -24,11 +24,11 @@ import numpy as np
 import theory_plots as plots
 import torch
 
-from service.core.types import Doubles
+from localmoments.arrays import Doubles
 from trainer.autoencoder import Architecture, AutoEncoder
 from trainer.criteria import Criterion
 from trainer.data import load, split
-from trainer.data.truth import GaussianMixture, Spiral
+from trainer.data.known_laws import GaussianMixture, Spiral
 from trainer.evaluate import Watch, open_model, read_record, rows_for
 from trainer.evaluate.claims import claims_figures
 from trainer.evaluate.grid import Grid, best_reconstruction, solve, total_variation

@@ -7,7 +7,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 
-from service.core.types import Doubles
+from localmoments.arrays import Doubles
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt

@@ -23,7 +23,7 @@ from interleave import Figure
 from machine import machine
 
 from trainer.config import make_recipe
-from trainer.data.named import find
+from trainer.data.known_sets import find
 from trainer.errors import DataError
 
 RESULTS = Path(__file__).parent / "results"

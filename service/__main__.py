@@ -18,12 +18,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from localmoments.errors import SettingsError
+from localmoments.signals import ENDS, held_back
 from service import settings as all_settings
-from service.api import logs
-from service.api.keys import SCOPES, Scope, new_key, read_keys
-from service.api.siblings import Siblings
-from service.core.errors import SettingsError
-from service.core.signals import ENDS, held_back
+from service.http import logging as logs
+from service.http.keys import SCOPES, Scope, new_key, read_keys
+from service.http.siblings import Siblings
 from service.listening import bind, warn_if_open
 from service.settings import Settings
 from service.store.embedded import EmbeddedValkey
@@ -49,12 +49,12 @@ def parser() -> argparse.ArgumentParser:
 
 def worker_parser() -> argparse.ArgumentParser:
     """For service.workers alone."""
-    worker = argparse.ArgumentParser(prog="python -m service worker")
-    worker.add_argument("number", type=int)
-    worker.add_argument("count", type=int)
-    worker.add_argument("listener", type=int, help="its file descriptor")
-    worker.add_argument("folder", type=Path, help="of the workers' sockets")
-    return worker
+    executor = argparse.ArgumentParser(prog="python -m service executor")
+    executor.add_argument("number", type=int)
+    executor.add_argument("count", type=int)
+    executor.add_argument("listener", type=int, help="its file descriptor")
+    executor.add_argument("folder", type=Path, help="of the workers' sockets")
+    return executor
 
 
 def make_key(name: str, scopes: list[Scope]) -> int:
@@ -68,7 +68,7 @@ def make_key(name: str, scopes: list[Scope]) -> int:
 def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     try:
-        if words[:1] == ["worker"]:
+        if words[:1] == ["executor"]:
             return work(worker_parser().parse_args(words[1:]))
         asked = parser().parse_args(words)
         return make_key(asked.name, asked.scopes) if asked.command == "key" else begin()

@@ -10,38 +10,30 @@ from fastapi import FastAPI
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.api import (
-    chains,
-    docs,
-    health,
-    metrics,
-    models,
-    moments,
-    problems,
-    reconstruct,
-    sample,
-    web,
-)
-from service.api.auth import Keyring
-from service.api.connections import Refusal
-from service.api.cross_origin import CrossOrigin
-from service.api.edge import Edge
-from service.api.exchange import BodyLimits
-from service.api.express import Express
-from service.api.gate import Gate
-from service.api.hurry import hurried
-from service.api.keys import read_keys
-from service.api.metrics import Metrics
-from service.api.openapi import documented
-from service.api.siblings import Siblings
-from service.api.v2 import about, infer
 from service.chains.limits import ChainLimits
-from service.chains.use_cases import Chains
+from service.chains.service import ChainService
 from service.engine.batcher import Batcher
+from service.engine.executor import Executor
 from service.engine.repository import Repository
-from service.engine.worker import Worker
 from service.graphs import Graphs
-from service.sampling import Limits, Sampling
+from service.http import metrics, problems
+from service.http.auth import Keyring
+from service.http.cors import CrossOrigin
+from service.http.exchange import BodyLimits
+from service.http.express import Express
+from service.http.gate import Gate
+from service.http.http_protocol import Refusal
+from service.http.hurry import hurried
+from service.http.keys import read_keys
+from service.http.metrics import Metrics
+from service.http.middleware import Edge
+from service.http.openapi import documented
+from service.http.siblings import Siblings
+from service.inference import Inference, Limits
+from service.oip import infer
+from service.oip import metadata as about
+from service.routes import chains, docs, health, models, moments, reconstruct, sample
+from service.routes import playground as web
 from service.settings import Settings
 from service.store.chains import ChainStore
 
@@ -92,7 +84,7 @@ def create_app(settings: Settings, store_url: str, siblings: Siblings | None = N
         threads=settings.compute_threads,
         provider=settings.provider,
     )
-    worker = Worker(Batcher(settings.max_batch_rows, settings.max_load_rows))
+    executor = Executor(Batcher(settings.max_batch_rows, settings.max_load_rows))
     store = ChainStore(
         store_url,
         chain_seconds=settings.chain_seconds,
@@ -110,7 +102,7 @@ def create_app(settings: Settings, store_url: str, siblings: Siblings | None = N
             yield
         looking.cancel()
         await store.close()
-        worker.close()
+        executor.close()
 
     app = Application(
         title="localmoments",
@@ -122,9 +114,9 @@ def create_app(settings: Settings, store_url: str, siblings: Siblings | None = N
         redirect_slashes=False,
     )
     app.state.models = repository
-    app.state.sampling = Sampling(repository, worker, _limits(settings))
-    app.state.chains = Chains(repository, worker, store, _chain_limits(settings))
-    app.state.graphs = Graphs(worker, settings.max_rows, settings.max_answer_values)
+    app.state.sampling = Inference(repository, executor, _limits(settings))
+    app.state.chains = ChainService(repository, executor, store, _chain_limits(settings))
+    app.state.graphs = Graphs(executor, settings.max_rows, settings.max_answer_values)
     app.state.max_body_bytes = settings.max_body_bytes
     app.state.metrics = figures = Metrics(repository, app.state.chains, siblings)
     keys = read_keys(settings.keys_file)

@@ -7,21 +7,21 @@ import math
 
 import numpy as np
 
-from service.core.caller import Caller
-from service.core.errors import InputError, TooLargeError, UnusableAnswerError
-from service.core.manifest import Graph
-from service.core.types import Floats
-from service.engine.model import Arrays, Model
-from service.engine.worker import Worker
+from localmoments.arrays import Floats
+from localmoments.artefact import Graph
+from localmoments.errors import InputError, TooLargeError, UnusableAnswerError
+from localmoments.model import Arrays, Model
+from service.caller import Caller
+from service.engine.executor import Executor
 
 LEVEL = "sigma"
 
 
 class Graphs:
-    """The use case over a worker; the most rows and numbers of one call."""
+    """The use case over a executor; the most rows and numbers of one call."""
 
-    def __init__(self, worker: Worker, rows: int, values: int) -> None:
-        self._worker, self.rows, self._values = worker, rows, values
+    def __init__(self, executor: Executor, rows: int, values: int) -> None:
+        self._worker, self.rows, self._values = executor, rows, values
 
     async def run(self, model: Model, graph: str, inputs: Arrays, caller: Caller) -> Arrays:
         """Inputs fit the graph's shapes; the noise level may be left out."""

@@ -1,10 +1,10 @@
-"""Where the service listens: one socket, or one a worker on the same port."""
+"""Where the service listens: one socket, or one a executor on the same port."""
 
 import ipaddress
 import logging
 import socket
 
-from service.core.errors import SettingsError
+from localmoments.errors import SettingsError
 
 log = logging.getLogger(__name__)
 

@@ -10,12 +10,12 @@ from types import FrameType
 
 import uvicorn
 
-from service.api.connections import bounded
-from service.api.siblings import Siblings
+from localmoments.errors import LocalMomentsError
 from service.app import create_app
-from service.chains.use_cases import Chains
-from service.core.errors import LocalMomentsError
+from service.chains.service import ChainService
 from service.engine.repository import Catalogue, Repository
+from service.http.http_protocol import bounded
+from service.http.siblings import Siblings
 from service.listening import url_of
 from service.settings import Settings
 
@@ -35,13 +35,13 @@ class Server(uvicorn.Server):
             app,
             http=bounded(settings.body_seconds, settings.write_seconds, app.refusal, app.express),
             ws="none",
-            access_log=False,  # service.api.edge writes a better one
+            access_log=False,  # service.http.middleware writes a better one
             log_config=None,
             server_header=False,
         )
         super().__init__(config)
         self._models: Repository = app.state.models
-        self._chains: Chains = app.state.chains
+        self._chains: ChainService = app.state.chains
         self._listener = listener
         self._siblings = siblings
         self._settings = settings

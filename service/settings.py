@@ -19,9 +19,9 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from service.core.cpus import available_cpus
-from service.core.errors import SettingsError
-from service.core.moments import FULL_JACOBIAN_DIMS
+from localmoments.cpus import available_cpus
+from localmoments.errors import SettingsError
+from localmoments.estimators import FULL_JACOBIAN_DIMS
 
 PREFIX = "LOCALMOMENTS_"
 

@@ -1,10 +1,10 @@
 """Several processes behind one address, for many small requests.
 
 Python runs one thread at a time, so that a process reads and writes requests on one CPU whatever
-there is. Each worker is a whole service with a listening socket of its own; the system deals
+there is. Each executor is a whole service with a listening socket of its own; the system deals
 connections out among them (SO_REUSEPORT). They share the store, and so every chain.
 
-Here, in the process that the user started, nothing is served. Sockets stay open while a worker is
+Here, in the process that the user started, nothing is served. Sockets stay open while a executor is
 replaced, so that who connects meanwhile is served later. When this process ends for whatever
 reason, kill -9 included, its ends of the workers' pipes close, and they end as at SIGTERM.
 """
@@ -24,12 +24,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
-from service.core.signals import ENDS
+from localmoments.signals import ENDS
 
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.1
-LEAST_SECONDS = 1.0  # from a worker's start to its successor's
+LEAST_SECONDS = 1.0  # from a executor's start to its successor's
 STORE = "LOCALMOMENTS_REDIS_URL"  # not an argument, which everyone on the machine could read
 
 
@@ -44,7 +44,7 @@ class Workers:
         self._asked_to_end = False
 
     def run(self) -> int:
-        """The exit code: that of the first worker that did not end as it should, or 0."""
+        """The exit code: that of the first executor that did not end as it should, or 0."""
         codes: list[int] = []
         with _private_folder() as self._folder:
             for asked in ENDS:
@@ -61,7 +61,7 @@ class Workers:
     def _start(self, number: int) -> None:
         listener = self._listeners[number].fileno()
         self._begun[number] = time.monotonic()
-        words = ["worker", str(number), str(len(self._listeners)), str(listener), self._folder]
+        words = ["executor", str(number), str(len(self._listeners)), str(listener), self._folder]
         self._running[number] = subprocess.Popen(
             [sys.executable, "-m", "service", *words],
             env=self._environment,
@@ -75,8 +75,8 @@ class Workers:
     def _ended(self) -> Iterator[int]:
         """Codes of those that have ended for good. One that could not start ends all of them; one
         that ends later is replaced."""
-        for number, worker in list(self._running.items()):
-            code = worker.poll()
+        for number, executor in list(self._running.items()):
+            code = executor.poll()
             if code is None:
                 continue
             if not self._asked_to_end and not self._has_served(number):
@@ -86,11 +86,11 @@ class Workers:
                 # Our signal may meet one that does not yet handle it: no failure.
                 yield 0 if code == -signal.SIGTERM else abs(code)
             elif time.monotonic() - self._begun[number] >= LEAST_SECONDS:
-                log.error("a worker has ended and is replaced", extra={"fields": {"code": code}})
+                log.error("a executor has ended and is replaced", extra={"fields": {"code": code}})
                 self._start(number)
 
     def _let_go(self) -> None:
-        """Or who connects would wait for a worker that will never be."""
+        """Or who connects would wait for a executor that will never be."""
         for listener in self._listeners:
             listener.close()
 
@@ -100,8 +100,8 @@ class Workers:
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         self._asked_to_end = True
-        for which, worker in self._running.items():
-            worker.send_signal(number if self._has_served(which) else signal.SIGTERM)
+        for which, executor in self._running.items():
+            executor.send_signal(number if self._has_served(which) else signal.SIGTERM)
 
 
 @contextlib.contextmanager
@@ -115,7 +115,7 @@ def _private_folder() -> Iterator[str]:
 
 
 def end_with_parent() -> None:
-    """In a worker: SIGTERM once nobody holds the other end of its standard input."""
+    """In a executor: SIGTERM once nobody holds the other end of its standard input."""
 
     def watch() -> None:
         while os.read(0, 1):

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from service.core import manifest as manifests
-from service.engine.model import Model
+from localmoments import artefact as manifests
+from localmoments.model import Model
 from trainer.autoencoder import AutoEncoder
 from trainer.config import Recipe, make_recipe
 from trainer.export import Chains, export, make_chains

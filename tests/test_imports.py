@@ -64,13 +64,13 @@ def test_imports_through_a_third_party_are_seen() -> None:
     ids=lambda path: path.relative_to(ROOT).as_posix(),
 )
 def test_core_names_only_numpy_and_the_standard_library(source: Path) -> None:
-    ours = {name for name in imported_by(source) if name.startswith("service.core")}
+    ours = {name for name in imported_by(source) if name.startswith("localmoments")}
     foreign = {name.partition(".")[0] for name in imported_by(source) - ours}
     assert foreign - sys.stdlib_module_names <= {"numpy"}
 
 
 def test_core_loads_neither_torch_nor_a_web_stack() -> None:
-    loaded = loaded_after_importing(modules_of("service.core"))
+    loaded = loaded_after_importing(modules_of("localmoments"))
     assert "service" in loaded
     assert loaded.isdisjoint(TRAINING | WEB | {"onnxruntime", "orjson", "pydantic", "safetensors"})
 

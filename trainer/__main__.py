@@ -5,10 +5,10 @@ import os
 import sys
 from pathlib import Path
 
-from service.core.errors import LocalMomentsError
-from service.core.signals import held_back
+from localmoments.errors import LocalMomentsError
+from localmoments.signals import held_back
 from trainer.errors import TrainerError
-from trainer.stop import Interrupted, interruptible
+from trainer.interrupts import Interrupted, interruptible
 
 EPILOG = """examples:
   python -m trainer fit measurements.csv                 look at the data, choose, train, export

@@ -12,8 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from trainer.errors import ExportError
+from trainer.interrupts import INTERRUPT
 from trainer.run import flush, said_plainly
-from trainer.stop import INTERRUPT
 
 LIBRARIES = (
     "localmoments", "numpy", "onnx", "onnxruntime", "onnxruntime-gpu", "onnxscript", "safetensors",

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from service.core.normaliser import Normaliser
+from localmoments.columns import Normaliser
 from trainer.data.source import Source
 
 BLOCK_BYTES = 2**20  # read in one go

@@ -7,11 +7,11 @@ test of the paper that it is not.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from service.core.manifest import Manifest
+from localmoments.artefact import Manifest
+from trainer.covariance_roots import FEW
 from trainer.evaluate.plan import plan_for
-from trainer.figures import OPTIONS, figures_text
 from trainer.markdown import pairs
-from trainer.roots import FEW
+from trainer.metrics_report import OPTIONS, figures_text
 
 KINDS = {
     "cae": "A contractive auto-encoder (eq. 1 of the paper)",

@@ -10,13 +10,13 @@ from typing import Any
 
 from safetensors.torch import load_file
 
-from service.core.errors import ArtefactError
-from service.core.manifest import MANIFEST, START_POINTS, WEIGHTS, Manifest
+from localmoments.artefact import MANIFEST, START_POINTS, WEIGHTS, Manifest
+from localmoments.errors import ArtefactError
 from trainer import checkpoint
 from trainer.autoencoder import AutoEncoder
 from trainer.config import Recipe, find_recipe, make_recipe, read_recipe, with_settings
 from trainer.data import describe, examine, load, split
-from trainer.data.named import NAMED
+from trainer.data.known_sets import NAMED
 from trainer.defaults import default_recipe, name_of
 from trainer.errors import RecipeError, RunFolderError
 from trainer.evaluate import first_look, held_rows, open_model
@@ -26,13 +26,7 @@ from trainer.fit import VALIDATION_ROWS, fit, load_weights, reached
 from trainer.gallery import draw_gallery
 from trainer.judging import data_options, judge
 from trainer.prepare import Prepared, held_out_rows, prepare
-from trainer.run import (
-    Run,
-    check_writable,
-    last_run,
-    new_run,
-    removed_on_error,
-)
+from trainer.run import Run, check_writable, last_run, new_run, removed_on_error
 
 STAGING = "staging"
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from service.core.manifest import MANIFEST, NAME
+from localmoments.artefact import MANIFEST, NAME
 from trainer.data.options import DataOptions
 from trainer.errors import RecipeError
 from trainer.typed import build

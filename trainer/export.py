@@ -10,12 +10,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from service.core import manifest as manifests
-from service.core.manifest import MANIFEST, START_POINTS, WEIGHTS, Graph, Manifest
-from service.core.types import Floats
+from localmoments import artefact as manifests
+from localmoments.arrays import Floats
+from localmoments.artefact import MANIFEST, START_POINTS, WEIGHTS, Graph, Manifest
 from trainer.artefact import library_versions, new_version, now
 from trainer.autoencoder import AutoEncoder
 from trainer.card import card
+from trainer.chain_setup import default_scale, start_points, trained_scale
 from trainer.config import Recipe
 from trainer.data import Dataset, record_split
 from trainer.evaluate.trust import clean_level, levels_between
@@ -24,7 +25,6 @@ from trainer.graphs import GraphSpec, kernel_graph, make_kernels, model_graphs
 from trainer.kernels import Kernel
 from trainer.onnx_files import OPSET, write_graph
 from trainer.prepare import Prepared, held_out_rows
-from trainer.starts import default_scale, start_points, trained_scale
 
 Judge = Callable[[Path], Manifest]  # a written artefact -> its manifest with figures
 

@@ -20,11 +20,11 @@ from trainer.batches import make_feed, seeded
 from trainer.checkpoint import Loss, State, Weights
 from trainer.config import Recipe, TrainingOptions
 from trainer.errors import RunFolderError, TrainingError
+from trainer.interrupts import Interrupted, Stop
 from trainer.prepare import Prepared, held_out_rows
 from trainer.progress import Progress
 from trainer.run import LOSSES, Run, said_plainly, write_text
 from trainer.stages import Stage, stages
-from trainer.stop import Interrupted, Stop
 from trainer.threads import threads
 
 CURVE_POINTS = 50  # lines of a stage's loss curves; fewer where judging would cost over a tenth

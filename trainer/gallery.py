@@ -7,20 +7,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from service.core.moments import (
+from localmoments.arrays import Doubles
+from localmoments.estimators import (
     Moments,
     in_user_units,
     local_moments,
     scaled_moments,
     spectrum_of,
 )
-from service.core.types import Doubles
 from trainer.autoencoder import AutoEncoder
+from trainer.chain_setup import walked
 from trainer.checkpoint import Loss
 from trainer.config import Recipe
 from trainer.export import Chains
 from trainer.layers import Dense
-from trainer.pictures import (
+from trainer.plots import (
     View,
     draw_filters,
     draw_losses,
@@ -30,7 +31,6 @@ from trainer.pictures import (
 )
 from trainer.prepare import Prepared, held_out_rows
 from trainer.run import said_plainly
-from trainer.starts import walked
 
 BACKGROUND_ROWS = 2_000
 TANGENTS = 8

@@ -9,7 +9,7 @@ Beside the kernels' steps there are
     encoder_jacobian   x, v, w -> J_f v, J_fᵀ w
 
 with k vectors a row in v and w. Both estimators of the local moments are algebra on `moments`
-(service.core.moments): ONNX has no eigen-decomposition, and they share their eigenpairs.
+(localmoments.estimators): ONNX has no eigen-decomposition, and they share their eigenpairs.
 A conditioned model's graphs also take its noise level, sigma, one a row.
 """
 
@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from service.core.manifest import Shape
+from localmoments.artefact import Shape
 from trainer.autoencoder import AutoEncoder
+from trainer.covariance_roots import make_root
 from trainer.kernels import KERNELS, Gibbs, Kernel
-from trainer.roots import make_root
 
 BATCH, PROBES = "batch", "probes"  # names of the dynamic axes
 

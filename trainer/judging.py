@@ -10,16 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from service.core import manifest as manifests
-from service.core.manifest import MANIFEST
+from localmoments import artefact as manifests
+from localmoments.artefact import MANIFEST
 from trainer.card import CAPTIONS, card
 from trainer.config import make_recipe
 from trainer.data import DataOptions, Dataset, load, split
-from trainer.data.named import NAMED
+from trainer.data.known_sets import NAMED
 from trainer.evaluate import Watch, check_width, evaluate, open_model, plan_for
 from trainer.evaluate.album import draw_album
 from trainer.export import CARD
-from trainer.figures import OPTIONS, figures_text
+from trainer.metrics_report import OPTIONS, figures_text
 from trainer.run import replacing, said_plainly, write_text
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from trainer.autoencoder import AutoEncoder
-from trainer.roots import Root
+from trainer.covariance_roots import Root
 
 
 class Kernel(nn.Module):

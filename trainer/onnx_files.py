@@ -17,11 +17,11 @@ import torch
 from onnx.external_data_helper import set_external_data
 from onnxscript import optimizer
 
-from service.core.manifest import WEIGHTS
-from service.core.signals import held_back
+from localmoments.artefact import WEIGHTS
+from localmoments.signals import held_back
 from trainer.errors import ExportError
 from trainer.graphs import BATCH, PROBES, GraphSpec
-from trainer.stop import INTERRUPT
+from trainer.interrupts import INTERRUPT
 
 OPSET = 20
 TOLERANCE = 1e-4

@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from service.core.normaliser import Normaliser
+from localmoments.columns import Normaliser
 from trainer.autoencoder import Architecture
 from trainer.config import Recipe
+from trainer.covariance_roots import check_exact_root, check_few
 from trainer.criteria import Criterion
 from trainer.data import Dataset, Examination, Split, examine, load, split
 from trainer.errors import RecipeError
-from trainer.roots import check_exact_root, check_few
 
 
 @dataclass(frozen=True)

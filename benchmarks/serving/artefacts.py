@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from service.core.manifest import START_POINTS, WEIGHTS, Graph
+from localmoments.artefact import START_POINTS, WEIGHTS, Graph
 from trainer.artefact import new_version
 from trainer.autoencoder import AutoEncoder
 from trainer.config import Recipe, make_recipe

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
-from service.core.manifest import START_POINTS, WEIGHTS
-from service.core.noise import normals
-from service.engine.model import Model
+from localmoments.artefact import START_POINTS, WEIGHTS
+from localmoments.model import Model
+from localmoments.noise import normals
 from serving.calls import Array
 from trainer.autoencoder import Architecture, AutoEncoder
 

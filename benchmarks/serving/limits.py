@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from interleave import Figure, seconds
 
-from service.engine.model import Model
+from localmoments.model import Model
 from serving.bare import autoencoder
 from serving.calls import Array
 from serving.roster import Setup

@@ -22,7 +22,7 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[2]))  # for `service` an
 from interleave import Figure  # noqa: E402
 from machine import machine  # noqa: E402
 
-from service.core.cpus import available_cpus  # noqa: E402
+from localmoments.cpus import available_cpus  # noqa: E402
 from serving import (  # noqa: E402
     artefacts,
     ceiling,

@@ -27,7 +27,7 @@ import orjson
 import torch
 from interleave import Figure, ratios, seconds
 
-from service.engine.model import Model
+from localmoments.model import Model
 from serving import artefacts, load
 from serving.bare import autoencoder
 from serving.calls import Array, dumped

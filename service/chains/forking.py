@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from service.chains.opening import check_kernel, check_scale, own_scale
+from localmoments.errors import InputError
+from localmoments.model import Model
 from service.chains.plan import Plan
-from service.core.errors import InputError
-from service.engine.model import Model
+from service.chains.planning import check_kernel, check_scale, own_scale
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
+from localmoments.chain import step_cost
+from localmoments.errors import TooLargeError
+from localmoments.estimators import FULL_JACOBIAN_DIMS
+from localmoments.model import Model
+from service.chains.call import Course
 from service.chains.plan import Plan
-from service.chains.run import Course
-from service.core.errors import TooLargeError
-from service.core.moments import FULL_JACOBIAN_DIMS
-from service.engine.chain import step_cost
-from service.engine.model import Model
 
 DENSE_VALUES = 2**20  # numbers in the covariances of all walkers at once
 

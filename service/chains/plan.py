@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import orjson
 
-from service.core.manifest import WEIGHTS, Manifest
-from service.core.types import Floats
-from service.engine.walk import Clamp, Walk
+from localmoments.arrays import Floats
+from localmoments.artefact import WEIGHTS, Manifest
+from localmoments.transition import Clamp, Transition
 
 FORMAT = 1
 
@@ -36,8 +36,10 @@ class Plan:
     request: str = ""  # digest of an idempotent request that opened the chain
 
     @property
-    def walk(self) -> Walk:
-        return Walk(self.kernel, self.seed, self.scale, self.floor, self.clamp, self.metropolis)
+    def walk(self) -> Transition:
+        return Transition(
+            self.kernel, self.seed, self.scale, self.floor, self.clamp, self.metropolis
+        )
 
 
 def fingerprint(manifest: Manifest) -> str:

@@ -2,7 +2,7 @@
 
 One thread computes while the event loop serves; onnxruntime releases the GIL. A pass takes the
 work that has waited longest, and with it whatever else waits for the same graph, up to `max_rows`.
-A chain comes back after each step by itself, without a way through the event loop. Work larger than
+A chain comes back after each step by itself, without a way through the event loop. Job larger than
 a pass is split, and its parts take turns with others. What fails, fails alone.
 """
 
@@ -16,9 +16,9 @@ from time import monotonic, perf_counter
 
 import numpy as np
 
-from service.core.errors import OverloadError, WorkerError
-from service.core.types import Named
-from service.engine.work import After, Mail, Part, Work
+from localmoments.arrays import Named
+from localmoments.errors import OverloadError, WorkerError
+from service.engine.job import Job, LoopNotifier, Next, Slice
 
 log = logging.getLogger(__name__)
 
@@ -34,12 +34,12 @@ class Batcher:
         self.load = 0  # rows of all work that is not ended
         self.passes = self.rows = self.restarts = 0
         self._speed = 0.0  # rows a second
-        self._lanes: dict[object, deque[Work]] = {}
+        self._lanes: dict[object, deque[Job]] = {}
         self._order = itertools.count()
         self._changed = threading.Condition()
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="ahead")
         self._prepared: Future[None] | None = None
-        self._mail = Mail()
+        self._mail = LoopNotifier()
         self._closed = False
         self._unwell_until = 0.0
         self._thread = threading.Thread(target=self._serve, name="batcher", daemon=True)
@@ -58,12 +58,12 @@ class Batcher:
         if monotonic() < self._unwell_until or not self._thread.is_alive():
             raise WorkerError("The computation failed and begins anew.", retry_after=UNWELL_SECONDS)
 
-    def submit(self, work: Work) -> None:
+    def submit(self, work: Job) -> None:
         self.put(work)
         self.wake()
 
-    def put(self, work: Work) -> None:
-        """Work that waits until the thread looks by itself, or is woken."""
+    def put(self, work: Job) -> None:
+        """Job that waits until the thread looks by itself, or is woken."""
         work.mail = self._mail
         with self._changed:
             if self._closed:
@@ -75,8 +75,8 @@ class Batcher:
         with self._changed:
             self._changed.notify()
 
-    def resume(self, work: Work) -> None:
-        """Work that had paused goes on."""
+    def resume(self, work: Job) -> None:
+        """Job that had paused goes on."""
         with self._changed:
             if not self._closed:
                 self._queue(work)
@@ -93,7 +93,7 @@ class Batcher:
         self._ahead.shutdown()
         self._fail_all("The service is about to end.")
 
-    def _queue(self, work: Work) -> None:
+    def _queue(self, work: Job) -> None:
         work.since = next(self._order)
         lane = self._lanes.setdefault(work.key, deque())
         lane.append(work)
@@ -101,7 +101,7 @@ class Batcher:
     def _serve(self) -> None:
         """Until it is closed; a fault of its own fails all that waits, and is not the end."""
         while True:
-            parts: list[Part] = []
+            parts: list[Slice] = []
             try:
                 parts = self._next_parts()
                 if not parts:
@@ -114,7 +114,7 @@ class Batcher:
                 self._unwell_until = monotonic() + UNWELL_SECONDS
                 self._fail_all("The computation failed and begins anew.", parts)
 
-    def _fail_all(self, sentence: str, parts: Sequence[Part] = ()) -> None:
+    def _fail_all(self, sentence: str, parts: Sequence[Slice] = ()) -> None:
         with self._changed:
             works = {w: None for lane in self._lanes.values() for w in lane}
             works |= {part.work: None for part in parts}
@@ -124,7 +124,7 @@ class Batcher:
             self._end(work, WorkerError(sentence))
         self._mail.deliver()
 
-    def _next_parts(self) -> list[Part]:
+    def _next_parts(self) -> list[Slice]:
         """Rows for one pass, those that waited longest first; none when it is closed."""
         with self._changed:
             while not self._closed:
@@ -137,9 +137,9 @@ class Batcher:
                     return parts
         return []
 
-    def _taken(self, key: object) -> list[Part]:
+    def _taken(self, key: object) -> list[Slice]:
         lane, room = self._lanes[key], self.max_rows
-        parts: list[Part] = []
+        parts: list[Slice] = []
         while lane and room:
             work = lane[0]
             if work.over:
@@ -155,7 +155,7 @@ class Batcher:
             del self._lanes[key]
         return parts
 
-    def _pass(self, parts: Sequence[Part]) -> None:
+    def _pass(self, parts: Sequence[Slice]) -> None:
         if self._prepared is not None:
             self._prepared.result()
         inputs = _joined(parts)
@@ -170,7 +170,7 @@ class Batcher:
         self._count(sum(part.rows for part in parts), perf_counter() - began)
         self._hand_out(parts, outputs)
 
-    def _one_by_one(self, parts: Sequence[Part], error: Exception) -> None:
+    def _one_by_one(self, parts: Sequence[Slice], error: Exception) -> None:
         """A batch that fails is run part by part, so that only the bad one has an error."""
         if len(parts) > 1:
             for part in parts:
@@ -178,12 +178,12 @@ class Batcher:
         else:
             self._end(parts[0].work, error)
 
-    def _hand_out(self, parts: Sequence[Part], outputs: Named) -> None:
+    def _hand_out(self, parts: Sequence[Slice], outputs: Named) -> None:
         start, again = 0, []
         for part in parts:
             stop = start + part.rows
             mine = outputs if len(parts) == 1 else {k: v[start:stop] for k, v in outputs.items()}
-            if self._take(part.work, mine) is After.PASS:
+            if self._take(part.work, mine) is Next.PASS:
                 again.append(part.work)
             start = stop
         if again:
@@ -191,17 +191,17 @@ class Batcher:
                 for work in again:
                     self._queue(work)
 
-    def _take(self, work: Work, outputs: Named) -> After:
+    def _take(self, work: Job, outputs: Named) -> Next:
         try:
             after = work.gathered(outputs)
         except Exception as error:
             self._end(work, error)
-            return After.END
-        if after is After.END:
+            return Next.END
+        if after is Next.END:
             self._end(work, None)
         return after
 
-    def _end(self, work: Work, error: Exception | None) -> None:
+    def _end(self, work: Job, error: Exception | None) -> None:
         with self._changed:
             self.load -= work.rows
         work.end(error)
@@ -212,13 +212,13 @@ class Batcher:
         self._speed += (SMOOTH if self._speed else 1.0) * (speed - self._speed)
 
 
-def _joined(parts: Sequence[Part]) -> Named:
+def _joined(parts: Sequence[Slice]) -> Named:
     each = [part.inputs() for part in parts]
     if len(each) == 1:
         return each[0]
     return {name: np.concatenate([inputs[name] for inputs in each]) for name in each[0]}
 
 
-def _prepare(works: Sequence[Work]) -> None:
+def _prepare(works: Sequence[Job]) -> None:
     for work in works:
         work.prepare()

@@ -15,8 +15,9 @@ from typing import Literal
 
 import numpy as np
 
-from service.core.errors import InputError
-from service.core.moments import (
+from localmoments.arrays import Doubles, Floats, Reals
+from localmoments.errors import InputError
+from localmoments.estimators import (
     FULL_JACOBIAN_DIMS,
     Estimator,
     Moments,
@@ -26,13 +27,22 @@ from service.core.moments import (
     local_moments,
     scaled_moments,
 )
-from service.core.spectrum import Spectrum
-from service.core.trust import Trust, clipped, masses, percentile, probes, trace_of
-from service.core.types import Doubles, Floats, Reals
-from service.engine.model import Model
+from localmoments.model import Model
+from localmoments.spectrum import Spectrum
+from localmoments.trust import (
+    Trust,
+    chunks,
+    clipped,
+    dimension,
+    masses,
+    percentile,
+    probes,
+    statistic,
+    trace_of,
+)
+from service.engine.executor import Executor
 from service.engine.spectra import Spectra, leading_spectra, vectors_at_once, whole_spectra
-from service.engine.trust import chunks, dimension, jacobian_norms, jacobian_traces, statistic
-from service.engine.worker import Worker
+from service.engine.trust import jacobian_norms, jacobian_traces
 
 CHUNK_VALUES = 2**18  # numbers in the vectors of one graph call
 LEVELS = 9  # of a dimension curve
@@ -152,43 +162,43 @@ def _check_parts(model: Model, question: Question) -> None:
 
 
 async def find_moments(
-    worker: Worker, model: Model, x: Reals, sigma: float, question: Question, plan: Plan
+    executor: Executor, model: Model, x: Reals, sigma: float, question: Question, plan: Plan
 ) -> LocalMoments:
     """Everything that was asked for; x (n, d) in the user's units."""
     z = model.manifest.normaliser.to_model(x)
     parts: list[Local] = []
     for rows in chunks(len(z), CHUNK_VALUES // (z.shape[1] * plan.vectors)):
-        parts += await _at(worker, model, z[rows], sigma, question, plan)
-    curve = await _curve(worker, model, z) if question.asks("dimension_curve") else None
-    return await worker.call(_stacked, model, x, sigma, question, parts, curve)
+        parts += await _at(executor, model, z[rows], sigma, question, plan)
+    curve = await _curve(executor, model, z) if question.asks("dimension_curve") else None
+    return await executor.call(_stacked, model, x, sigma, question, parts, curve)
 
 
 async def _at(
-    worker: Worker, model: Model, z: Floats, sigma: float, question: Question, plan: Plan
+    executor: Executor, model: Model, z: Floats, sigma: float, question: Question, plan: Plan
 ) -> list[Local]:
     """A few rows; z (n, d)."""
-    r, spectra = await _spectra(worker, model, z, sigma, plan)
+    r, spectra = await _spectra(executor, model, z, sigma, plan)
     measured = Measured(spectra, plan.whole, plan.scale)
     if question.asks("trust"):
-        trace, asymmetry = await jacobian_norms(worker, model, z, sigma)
+        trace, asymmetry = await jacobian_norms(executor, model, z, sigma)
         if plan.scale is not None:  # masses are those of A, not of D A D
-            _, unscaled = await _spectra(worker, model, z, sigma, replace(plan, scale=None))
+            _, unscaled = await _spectra(executor, model, z, sigma, replace(plan, scale=None))
             measured = Measured(unscaled, plan.whole, None)
         measured = replace(measured, trace=trace, asymmetry=asymmetry)
     elif question.asks("dimension"):
-        measured = replace(measured, trace=await jacobian_traces(worker, model, z, sigma))
-    return await worker.call(_locals, model, z, (r, spectra), sigma, question, plan, measured)
+        measured = replace(measured, trace=await jacobian_traces(executor, model, z, sigma))
+    return await executor.call(_locals, model, z, (r, spectra), sigma, question, plan, measured)
 
 
 async def _spectra(
-    worker: Worker, model: Model, z: Floats, sigma: float, plan: Plan
+    executor: Executor, model: Model, z: Floats, sigma: float, plan: Plan
 ) -> Spectra:  # fmt: skip
     if plan.whole:
-        return await whole_spectra(worker, model, z, sigma, plan.scale)
-    return await leading_spectra(worker, model, z, sigma, plan.rank, plan.scale)
+        return await whole_spectra(executor, model, z, sigma, plan.scale)
+    return await leading_spectra(executor, model, z, sigma, plan.rank, plan.scale)
 
 
-async def _curve(worker: Worker, model: Model, z: Floats) -> tuple[Doubles, Doubles]:
+async def _curve(executor: Executor, model: Model, z: Floats) -> tuple[Doubles, Doubles]:
     """Local dimension over the model's noise levels; (l,), (n, l)."""
     levels = model.manifest.noise_levels
     assert levels is not None  # by _check_parts
@@ -198,8 +208,8 @@ async def _curve(worker: Worker, model: Model, z: Floats) -> tuple[Doubles, Doub
         column = []
         for rows in chunks(len(z), CHUNK_VALUES // probes(z.shape[1]).size):
             level = model.noise_level(len(z[rows]), sigma)
-            r = (await worker.run(model, "reconstruct", x=z[rows], **level))["mean"]
-            trace = await jacobian_traces(worker, model, z[rows], sigma)
+            r = (await executor.run(model, "reconstruct", x=z[rows], **level))["mean"]
+            trace = await jacobian_traces(executor, model, z[rows], sigma)
             column.append(dimension(z[rows], r, model.alpha(sigma), trace))
         columns.append(np.concatenate(column))
     return sigmas, np.stack(columns, axis=1)

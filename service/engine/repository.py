@@ -18,10 +18,10 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from service.core.errors import ArtefactError, LocalMomentsError, NoModelError, UnknownModelError
-from service.core.manifest import NAME
-from service.engine.model import Model
-from service.engine.providers import Choice, chosen
+from localmoments.artefact import NAME
+from localmoments.errors import ArtefactError, LocalMomentsError, NoModelError, UnknownModelError
+from localmoments.model import Model
+from localmoments.providers import Choice, chosen
 
 log = logging.getLogger(__name__)
 

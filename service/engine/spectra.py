@@ -14,27 +14,27 @@ from dataclasses import replace
 
 import numpy as np
 
-from service.core.spectrum import Krylov, Spectrum, block_width, full_spectrum
-from service.core.types import Doubles, Floats
-from service.engine.model import Model
-from service.engine.worker import Worker
+from localmoments.arrays import Doubles, Floats
+from localmoments.model import Model
+from localmoments.spectrum import Krylov, Spectrum, block_width, full_spectrum
+from service.engine.executor import Executor
 
 Spectra = tuple[Floats, list[Spectrum]]  # r(z) (n, d), and for each point its eigenpairs
 
 
 async def whole_spectra(
-    worker: Worker, model: Model, z: Floats, sigma: float | None, scale: Doubles | None = None
+    executor: Executor, model: Model, z: Floats, sigma: float | None, scale: Doubles | None = None
 ) -> Spectra:
     """Every eigenpair; z (n, d)."""
     n, d = z.shape
     v = np.ascontiguousarray(np.broadcast_to(np.eye(d, dtype=np.float32), (n, d, d)))
-    out = await worker.run(model, "moments", x=z, v=v, **model.noise_level(n, sigma))
+    out = await executor.run(model, "moments", x=z, v=v, **model.noise_level(n, sigma))
     A = out["products"]
-    return out["mean"], await worker.call(lambda: [full_spectrum(each, scale) for each in A])
+    return out["mean"], await executor.call(lambda: [full_spectrum(each, scale) for each in A])
 
 
 async def leading_spectra(
-    worker: Worker,
+    executor: Executor,
     model: Model,
     z: Floats,
     sigma: float | None,
@@ -43,16 +43,16 @@ async def leading_spectra(
 ) -> Spectra:
     """At least the `rank` leading eigenpairs; z (n, d)."""
     level = model.noise_level(len(z), sigma)
-    r = (await worker.run(model, "reconstruct", x=z, **level))["mean"]
+    r = (await executor.run(model, "reconstruct", x=z, **level))["mean"]
     D = None if scale is None else scale / scale.max()  # so that float32 holds D v
-    spaces = await worker.call(_begun, z, r, rank, D)
+    spaces = await executor.call(_begun, z, r, rank, D)
     growing = list(range(len(z)))
     while growing:
         level = model.noise_level(len(growing), sigma)
         v = _padded([spaces[i].block for i in growing], D)
-        out = await worker.run(model, "moments", x=z[growing], v=v, **level)
-        growing = await worker.call(_grow, spaces, growing, out["products"], D)
-    found = await worker.call(_spectra, spaces)
+        out = await executor.run(model, "moments", x=z[growing], v=v, **level)
+        growing = await executor.call(_grow, spaces, growing, out["products"], D)
+    found = await executor.call(_spectra, spaces)
     if scale is not None:
         found = [replace(s, eigenvalues=s.eigenvalues * scale.max() ** 2) for s in found]
     return r, found

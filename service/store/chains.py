@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.store import scripts
-from service.store.answers import check
 from service.store.client import Client
-from service.store.finishing import finished
+from service.store.run_to_completion import finished
+from service.store.script_errors import check
 
 
 @dataclass(frozen=True)

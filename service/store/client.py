@@ -17,8 +17,8 @@ from redis.asyncio.connection import ConnectionPool, UnixDomainSocketConnection,
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from service.core.errors import SettingsError, StoreError
-from service.store.finishing import finished
+from localmoments.errors import SettingsError, StoreError
+from service.store.run_to_completion import finished
 from service.store.scripts import Script
 from service.store.tls import share_context
 

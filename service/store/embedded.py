@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from service.core.errors import SettingsError
+from localmoments.errors import SettingsError
 
 LOCK_SECONDS = 5.0  # a predecessor that was killed may still be ending
 STOP_SECONDS = 10.0

@@ -25,8 +25,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from service.core.manifest import MANIFEST, START_POINTS, WEIGHTS, Graph, Kernel
-from service.core.normaliser import Normaliser
+from localmoments.artefact import MANIFEST, START_POINTS, WEIGHTS, Graph, Kernel
+from localmoments.columns import Normaliser
 from trainer.autoencoder import AutoEncoder
 from trainer.config import make_recipe
 from trainer.export import Chains, describe, finish

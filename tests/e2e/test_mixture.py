@@ -17,7 +17,7 @@ import httpx
 import numpy as np
 import pytest
 
-from service.core.normaliser import Normaliser
+from localmoments.columns import Normaliser
 
 D, SIGMA = 4, 0.6
 SMALL = 3e-3  # tanh(SMALL z) / SMALL is z to a few millionths

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.api.keys import new_key
+from service.http.keys import new_key
 
 HOOKS = Path(__file__).with_name("openapi_hooks.py")
 MODEL = Path(__file__).parents[2] / "models" / "spiral-dae"

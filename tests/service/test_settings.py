@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from service.core.cpus import available_cpus
-from service.core.errors import SettingsError
-from service.core.manifest import NAME
+from localmoments.artefact import NAME
+from localmoments.cpus import available_cpus
+from localmoments.errors import SettingsError
 from service.settings import PREFIX, Settings, load, table, unknown_names
 
 

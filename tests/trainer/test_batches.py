@@ -8,7 +8,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from service.core.normaliser import Normaliser
+from localmoments.columns import Normaliser
 from trainer import batches
 from trainer.batches import DiskFeed, Feed, MemoryFeed, make_feed, seeded
 from trainer.data.arrays import open_npy

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from service.core import manifest as manifests
+from localmoments import artefact as manifests
 from trainer.__main__ import parser
 from trainer.card import CAPTIONS, KINDS, card
-from trainer.figures import OPTIONS
 from trainer.judging import options_of
+from trainer.metrics_report import OPTIONS
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.core.errors import ArtefactError
+from localmoments.errors import ArtefactError
 from trainer.__main__ import parser
 from trainer.commands import find_artefact, recipe_of
 from trainer.errors import RecipeError

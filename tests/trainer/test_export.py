@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from service.core import manifest as manifests
+from localmoments import artefact as manifests
 from trainer.config import make_recipe
 from trainer.errors import RecipeError
 from trainer.export import covariance_scale, make_chains, served_sigma

@@ -14,11 +14,11 @@ from trainer.checkpoint import State
 from trainer.config import TrainingOptions, make_recipe
 from trainer.errors import RunFolderError, TrainingError
 from trainer.fit import fit, learning_rate, new_model, reached
+from trainer.interrupts import Interrupted
 from trainer.prepare import held_out_rows, prepare
 from trainer.progress import Progress
 from trainer.run import new_run
 from trainer.stages import stages
-from trainer.stop import Interrupted
 from trainer.threads import threads
 
 BODY = {

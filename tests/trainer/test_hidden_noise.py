@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from trainer.autoencoder import Architecture, AutoEncoder
+from trainer.chain_setup import trained_scale
 from trainer.config import make_recipe
 from trainer.criteria import Criterion, kernel_noise, noise_levels, spread_scale
 from trainer.export import make_chains
@@ -16,7 +17,6 @@ from trainer.fit import fit
 from trainer.graphs import make_kernels
 from trainer.prepare import prepare
 from trainer.run import new_run
-from trainer.starts import trained_scale
 
 pytestmark = pytest.mark.usefixtures("double")
 

@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from service.core import manifest as manifests
-from service.engine.model import Model
+from localmoments import artefact as manifests
+from localmoments.model import Model
 from trainer.errors import RecipeError
 from trainer.judging import data_options, rewrite
 

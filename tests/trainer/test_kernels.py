@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer.autoencoder import Architecture, AutoEncoder
+from trainer.covariance_roots import FLOOR
 from trainer.graphs import make_kernels
 from trainer.kernels import KERNELS, Kernel
 from trainer.layers import Linearised
-from trainer.roots import FLOOR
 
 pytestmark = pytest.mark.usefixtures("double")
 

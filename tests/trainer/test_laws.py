@@ -8,11 +8,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from service.core.moments import in_user_units, local_moments
-from service.core.spectrum import full_spectrum
+from localmoments.estimators import in_user_units, local_moments
+from localmoments.spectrum import full_spectrum
 from trainer.autoencoder import AutoEncoder
 from trainer.config import make_recipe
-from trainer.data.truth import GaussianMixture, Spiral
+from trainer.data.known_laws import GaussianMixture, Spiral
 from trainer.fit import fit
 from trainer.prepare import Prepared, prepare
 from trainer.run import new_run

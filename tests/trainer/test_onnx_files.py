@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from service.core.manifest import START_POINTS, WEIGHTS
+from localmoments.artefact import START_POINTS, WEIGHTS
 from trainer.autoencoder import Architecture, AutoEncoder
 from trainer.errors import ExportError
 from trainer.export import Chains

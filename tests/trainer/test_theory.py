@@ -5,9 +5,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy.linalg import solve_discrete_lyapunov
 
-from service.core.moments import local_moments
-from service.core.spectrum import full_spectrum
-from trainer.data.truth import GaussianMixture
+from localmoments.estimators import local_moments
+from localmoments.spectrum import full_spectrum
+from trainer.data.known_laws import GaussianMixture
 from trainer.evaluate.grid import Grid, best_reconstruction, solve, total_variation
 
 Array = NDArray[np.float64]

@@ -2,12 +2,12 @@
 
 from trainer.data.dataset import Dataset
 from trainer.data.describe import describe
-from trainer.data.examine import Examination, examine
+from trainer.data.inspection import Examination, examine
+from trainer.data.known_laws import GaussianMixture, Spiral, Truth
 from trainer.data.load import load
 from trainer.data.options import DataOptions
 from trainer.data.source import ArraySource, NpySource, Source
 from trainer.data.split import Split, record_split, split
-from trainer.data.truth import GaussianMixture, Spiral, Truth
 
 __all__ = [
     "ArraySource",

@@ -19,8 +19,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from trainer.data.dataset import Found, image_shape
+from trainer.data.io_errors import check_numbers, check_shape, one_line, read_exactly, stream_rows
 from trainer.data.options import DataOptions
-from trainer.data.reading import check_numbers, check_shape, one_line, read_exactly, stream_rows
 from trainer.data.source import NpySource, Rows, block_rows, blocks
 from trainer.data.spool import nameless, writing
 from trainer.errors import DataError

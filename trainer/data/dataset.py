@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trainer.data.known_laws import Truth
 from trainer.data.source import Index, NpySource, Rows, Source
-from trainer.data.truth import Truth
 
 Image = tuple[int, ...]  # (H, W) or (H, W, C)
 

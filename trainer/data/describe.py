@@ -3,7 +3,7 @@
 import numpy as np
 
 from trainer.data.dataset import Dataset
-from trainer.data.examine import Examination
+from trainer.data.inspection import Examination
 
 _FEATURES = 10
 

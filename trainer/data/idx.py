@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainer.data.dataset import Found, image_shape
+from trainer.data.io_errors import check_shape, read_exactly, stream_rows
 from trainer.data.options import DataOptions
-from trainer.data.reading import check_shape, read_exactly, stream_rows
 from trainer.data.source import Rows
 from trainer.errors import DataError
 

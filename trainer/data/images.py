@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from trainer.data.dataset import Found
+from trainer.data.io_errors import one_line
 from trainer.data.options import DataOptions
-from trainer.data.reading import one_line
 from trainer.data.source import Rows, block_rows
 from trainer.data.tables import plural, quoted
 from trainer.errors import DataError

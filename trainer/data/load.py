@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from trainer.data.dataset import Dataset, Found
-from trainer.data.files import read_file
 from trainer.data.fingerprint import fingerprint
-from trainer.data.named import NAMED, find, finish, read_named
+from trainer.data.io_errors import reading
+from trainer.data.known_sets import NAMED, find, finish, read_named
 from trainer.data.options import DataOptions
-from trainer.data.reading import reading
+from trainer.data.readers import read_file
 from trainer.data.source import ArraySource, Index, Source
 from trainer.data.staging import gather
 from trainer.data.synthetic import SYNTHETIC, draw

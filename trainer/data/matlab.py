@@ -9,7 +9,7 @@ import scipy.io
 from numpy.typing import NDArray
 
 from trainer.data.dataset import Found
-from trainer.data.reading import check_numbers, check_shape, one_line
+from trainer.data.io_errors import check_numbers, check_shape, one_line
 from trainer.errors import DataError
 
 # what SciPy lets out when the bytes make no sense

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.data.truth import Float, GaussianMixture, Spiral
+from trainer.data.known_laws import Float, GaussianMixture, Spiral
 
 DEFAULT_ROWS = 20_000
 DIMS = 8

@@ -25,18 +25,18 @@ from typing import Any
 
 import numpy as np
 
-from service.core.errors import DivergedError
-from service.core.types import Doubles, Floats
-from service.engine.model import Model
+from localmoments.arrays import Doubles, Floats
+from localmoments.errors import DivergedError
+from localmoments.model import Model
 from trainer.data import Dataset, GaussianMixture, Split
 from trainer.errors import DataError
 from trainer.evaluate.chains import draw
 from trainer.evaluate.claims import claims_figures
-from trainer.evaluate.court import LOST, convene, known_law, search, with_scales
+from trainer.evaluate.context import LOST, convene, known_law, search, with_scales
 from trainer.evaluate.distances import sliced_wasserstein
-from trainer.evaluate.judgement import Judgement, judge_chains
 from trainer.evaluate.local import against_truth, moments_at, reconstruction
 from trainer.evaluate.plan import SMALL, Plan, plan_for
+from trainer.evaluate.report import Judgement, judge_chains
 from trainer.evaluate.rows import MOST_ROWS, Held, Rows, held_rows, read_record, rows_for, spread
 from trainer.evaluate.trust import with_clean_level
 from trainer.evaluate.watch import Watch

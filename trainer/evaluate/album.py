@@ -4,16 +4,16 @@ from pathlib import Path
 
 import numpy as np
 
-from service.core.errors import DivergedError
-from service.engine.chain import default_walk, first_state, positions
-from service.engine.model import Model
-from service.engine.starts import from_noise
+from localmoments.chain import default_transition, first_state, positions
+from localmoments.errors import DivergedError
+from localmoments.model import Model
+from localmoments.starts import from_noise
 from trainer.data import Dataset, Split
-from trainer.evaluate.court import with_scales
-from trainer.evaluate.judgement import Judgement
+from trainer.evaluate.context import with_scales
 from trainer.evaluate.plan import plan_for
+from trainer.evaluate.report import Judgement
 from trainer.evaluate.rows import spread
-from trainer.pictures import (
+from trainer.plots import (
     View,
     draw_bandwidths,
     draw_classes,
@@ -22,7 +22,7 @@ from trainer.pictures import (
     draw_neighbours,
     draw_samples,
 )
-from trainer.pictures.view import Float
+from trainer.plots.view import Float
 
 BACKGROUND_ROWS = 2_000
 WALKERS, SCATTERED, KEPT, THIN = 10, 500, 20, 5
@@ -86,7 +86,7 @@ def chain(model: Model, view: View) -> Float | None:
     None if they diverge, which a few walkers of another seed may do."""
     m = model.manifest
     walkers = WALKERS if view.image is not None else SCATTERED
-    walk = default_walk(model, 1)
+    walk = default_transition(model, 1)
     first = plan_for(m.input_dims).burn_in
     state = first_state(model, walk.kernel, from_noise(model, walkers, 1))
     try:

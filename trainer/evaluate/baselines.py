@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from service.core.types import Floats
+from localmoments.arrays import Floats
 from trainer.evaluate.nearest import squared_distances
 
 ROUNDS = 3

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.core.moments import FULL_JACOBIAN_DIMS
-from service.core.spectrum import Krylov, Spectrum, full_spectrum
-from service.core.types import Doubles, Floats
-from service.engine.model import Model
+from localmoments.arrays import Doubles, Floats
+from localmoments.estimators import FULL_JACOBIAN_DIMS
+from localmoments.model import Model
+from localmoments.spectrum import Krylov, Spectrum, full_spectrum
 
 Products = Callable[[Floats, Doubles], tuple[Floats, Floats]]  # x, v -> r(x), A v
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from service.core.normaliser import Normaliser
-from service.core.types import Doubles, Floats
-from service.engine.chain import Walk, default_walk, first_state, positions
-from service.engine.model import Model
+from localmoments.arrays import Doubles, Floats
+from localmoments.chain import Transition, default_transition, first_state, positions
+from localmoments.columns import Normaliser
+from localmoments.model import Model
 
 STEPS = 50
 Tick = Callable[[int], None]
@@ -60,7 +60,7 @@ def from_start(
     def shown(z: Floats) -> Floats:
         return z if same else units.to_model(m.normaliser.to_user(z))
 
-    walk = Walk(kernel, seed, (scale,))
+    walk = Transition(kernel, seed, (scale,))
     for at in positions(model, walk, first_state(model, kernel, start), steps):
         if at.step in keeps:
             kept.append((at.step, shown(at.mean), shown(at.noisy)))
@@ -83,7 +83,7 @@ def draw(model: Model, kernel: str, count: int, seed: int = 1) -> Doubles:
     """What `count` walkers emit after STEPS steps from the start points; (count, d)."""
     starts = model.start_points()
     pick = np.random.default_rng(seed).integers(len(starts), size=count)
-    walk = default_walk(model, seed, kernel)
+    walk = default_transition(model, seed, kernel)
     *_, last = positions(model, walk, first_state(model, kernel, starts[pick]), STEPS)
     m = model.manifest
     z = last.noisy if m.default_emit == "noisy" else last.mean

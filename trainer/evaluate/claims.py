@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from service.core.moments import FULL_JACOBIAN_DIMS
-from service.core.noise import normals
-from service.core.types import Floats
-from service.engine.model import Model
+from localmoments.arrays import Floats
+from localmoments.estimators import FULL_JACOBIAN_DIMS
+from localmoments.model import Model
+from localmoments.noise import normals
 from trainer.evaluate.calibration import calibration, local_at
 from trainer.evaluate.consistency import consistency
 from trainer.evaluate.rows import Rows

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from service.core.types import Doubles
+from localmoments.arrays import Doubles
 
 Classes = NDArray[np.int64]
 

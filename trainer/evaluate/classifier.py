@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from service.core.types import Floats
+from localmoments.arrays import Floats
 from trainer.evaluate.classes import Classes
 from trainer.evaluate.features import DIMS
 from trainer.threads import cores

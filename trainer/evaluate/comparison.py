@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.core.types import Floats
+from localmoments.arrays import Floats
 from trainer.evaluate.distances import (
     Grouped,
     KernelSums,

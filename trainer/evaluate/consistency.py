@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.core.errors import DivergedError
-from service.core.types import Doubles, Floats
-from service.engine.chain import Walk, default_walk, positions
-from service.engine.model import Model
+from localmoments.arrays import Doubles, Floats
+from localmoments.chain import Transition, default_transition, positions
+from localmoments.errors import DivergedError
+from localmoments.model import Model
 from trainer.evaluate.calibration import local_at
 from trainer.evaluate.grid import Grid, solve, total_variation
 from trainer.evaluate.windows import FEWEST, Cloud
@@ -39,7 +39,7 @@ GRID = 80  # cells along each of one or two columns
 def consistency(model: Model, train: Floats, rng: np.random.Generator) -> dict[str, Any]:
     """Of the kernel `moment`, the paper's chain, from the model's start points."""
     m = model.manifest
-    walk = default_walk(model, 1, "moment")
+    walk = default_transition(model, 1, "moment")
     try:
         pairs = list(_steps(model, walk, rng, WALKERS, BURN_IN, KEPT, THIN))
     except DivergedError:
@@ -59,7 +59,7 @@ def consistency(model: Model, train: Floats, rng: np.random.Generator) -> dict[s
 
 
 def _steps(
-    model: Model, walk: Walk, rng: np.random.Generator, walkers: int, burn_in: int, kept: int,
+    model: Model, walk: Transition, rng: np.random.Generator, walkers: int, burn_in: int, kept: int,
     thin: int,
 ) -> Iterator[tuple[Floats, Floats, Floats]]:  # fmt: skip
     """X, μ(X) and X' of the steps that are kept, (W, d) each."""
@@ -72,7 +72,7 @@ def _steps(
 
 
 def _operator_figures(
-    model: Model, walk: Walk, train: Floats, rng: np.random.Generator
+    model: Model, walk: Transition, train: Floats, rng: np.random.Generator
 ) -> dict[str, float]:
     """The grid's π against a long chain and against the data, by total variation."""
     m, margin = model.manifest, 3 * model.manifest.sigma

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.core.types import Doubles, Floats
+from localmoments.arrays import Doubles, Floats
 from trainer.evaluate.estimates import Units, one_hot
 from trainer.evaluate.nearest import nearest, squared_distances
 

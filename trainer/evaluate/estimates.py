@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from service.core.types import Doubles
+from localmoments.arrays import Doubles
 
 GROUPS = 20
 

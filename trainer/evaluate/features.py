@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 from sklearn.decomposition import PCA
 
-from service.core.types import Floats
+from localmoments.arrays import Floats
 
 DIMS = 64
 FITTED_ROWS = 10_000

@@ -21,7 +21,7 @@ from scipy import sparse
 from scipy.sparse.linalg import eigs, spsolve
 from scipy.special import ndtr
 
-from service.core.types import Doubles
+from localmoments.arrays import Doubles
 
 NOTHING = 1e-9  # mass of a cell that is left out
 

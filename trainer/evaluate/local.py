@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from service.core.moments import (
+from localmoments.arrays import Doubles, Floats
+from localmoments.estimators import (
     Estimator,
     Moments,
     Spread,
@@ -14,10 +15,9 @@ from service.core.moments import (
     scaled_moments,
     spectrum_of,
 )
-from service.core.noise import normals
-from service.core.spectrum import full_spectrum
-from service.core.types import Doubles, Floats
-from service.engine.model import Model
+from localmoments.model import Model
+from localmoments.noise import normals
+from localmoments.spectrum import full_spectrum
 from trainer.data import GaussianMixture
 
 

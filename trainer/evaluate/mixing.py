@@ -20,7 +20,7 @@ import numpy as np
 from arviz_stats.base.array import array_stats
 from numpy.typing import NDArray
 
-from service.core.types import Doubles, Floats
+from localmoments.arrays import Doubles, Floats
 from trainer.evaluate.distances import kernel_blocks
 from trainer.evaluate.features import Principal
 

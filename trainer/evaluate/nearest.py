@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from service.core.types import Floats
+from localmoments.arrays import Floats
 
 BLOCK = 2**22  # distances at a time: 16 MB
 

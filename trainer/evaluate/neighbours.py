@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.core.types import Floats
+from localmoments.arrays import Floats
 from trainer.evaluate.nearest import nearest
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95)

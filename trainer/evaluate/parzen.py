@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from service.core.types import Doubles, Floats
+from localmoments.arrays import Doubles, Floats
 from trainer.evaluate.estimates import Estimate, Units, deal_groups, jackknife_variance
 from trainer.evaluate.nearest import squared_distances
 

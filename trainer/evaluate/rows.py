@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.core.manifest import Manifest
-from service.core.normaliser import Normaliser
-from service.core.types import Doubles, Floats
+from localmoments.arrays import Doubles, Floats
+from localmoments.artefact import Manifest
+from localmoments.columns import Normaliser
 from trainer.data import Dataset, Split
 from trainer.data.source import Index
 from trainer.evaluate.classes import Classes

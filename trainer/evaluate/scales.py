@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from service.core.errors import DivergedError
-from service.core.manifest import Manifest
-from service.core.types import Floats
-from service.engine.model import Model
-from service.engine.starts import from_noise
+from localmoments.arrays import Floats
+from localmoments.artefact import Manifest
+from localmoments.errors import DivergedError
+from localmoments.model import Model
+from localmoments.starts import from_noise
 from trainer.evaluate.chains import Tick, from_start
 from trainer.evaluate.classes import entropy
 from trainer.evaluate.classifier import Classifier

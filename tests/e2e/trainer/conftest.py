@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from service.core import manifest as manifests
-from service.core.manifest import START_POINTS, Manifest
+from localmoments import artefact as manifests
+from localmoments.artefact import START_POINTS, Manifest
 from trainer import checkpoint
 from trainer.__main__ import main, parser
 from trainer.commands import recipe_of

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from service.engine.model import Model
+from localmoments.model import Model
 
 PICTURES = {"samples.png", "mixing.png", "distances.png"}  # of a table whose chains keep in bounds
 

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from service.core.manifest import MANIFEST
-from service.engine.model import Model
+from localmoments.artefact import MANIFEST
+from localmoments.model import Model
 from trainer.data import DataOptions, load, split
 
 GRAPHS = {"reconstruct", "encode", "decode", "jacobian", "encoder_jacobian", "moments"}

@@ -9,11 +9,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from service.core.manifest import START_POINTS, WEIGHTS, Graph
-from service.core.normaliser import Normaliser
+from localmoments.artefact import START_POINTS, WEIGHTS, Graph
+from localmoments.columns import Normaliser
+from localmoments.model import Model
 from service.engine.batcher import Batcher
-from service.engine.model import Model
-from service.engine.worker import Worker
+from service.engine.executor import Executor
 from trainer.autoencoder import Architecture, AutoEncoder
 from trainer.graphs import model_graphs
 from trainer.onnx_files import write_graph
@@ -53,7 +53,7 @@ def make_linear(
 
 
 @pytest.fixture
-def worker() -> Iterator[Worker]:
-    worker = Worker(Batcher(256, 8192))
-    yield worker
-    worker.close()
+def executor() -> Iterator[Executor]:
+    executor = Executor(Batcher(256, 8192))
+    yield executor
+    executor.close()

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.core.errors import DivergedError, OverloadError, UnusableAnswerError, WorkerError
-from service.core.types import Floats
+from localmoments.arrays import Floats
+from localmoments.chain import Clamp, Transition, default_transition, first_state, positions
+from localmoments.errors import DivergedError, OverloadError, UnusableAnswerError, WorkerError
+from localmoments.model import Arrays, Model
+from localmoments.starts import from_data
 from service.engine.batcher import Batcher
-from service.engine.chain import Clamp, Walk, default_walk, first_state, positions
-from service.engine.model import Arrays, Model
-from service.engine.starts import from_data
-from service.engine.walking import Leg
-from service.engine.worker import Worker
+from service.engine.chain_job import JobRange
+from service.engine.executor import Executor
 
 MOST = 16
 
@@ -50,24 +50,24 @@ def model(tiny_served: Model) -> Watched:
 
 
 @pytest.fixture
-def worker() -> Iterator[Worker]:
-    worker = Worker(Batcher(MOST, 1000))
-    yield worker
-    worker.close()
+def executor() -> Iterator[Executor]:
+    executor = Executor(Batcher(MOST, 1000))
+    yield executor
+    executor.close()
 
 
 def rows(count: int, seed: int = 0) -> Floats:
     return np.random.default_rng(seed).standard_normal((count, 8)).astype(np.float32)
 
 
-def reconstruct(worker: Worker, model: Model, x: Floats) -> Any:
-    return worker.run(model, "reconstruct", x=x, **model.noise_level(len(x)))
+def reconstruct(executor: Executor, model: Model, x: Floats) -> Any:
+    return executor.run(model, "reconstruct", x=x, **model.noise_level(len(x)))
 
 
-async def held(model: Watched, worker: Worker, make: Callable[[], list[Any]]) -> list[Any]:
+async def held(model: Watched, executor: Executor, make: Callable[[], list[Any]]) -> list[Any]:
     """What is asked for while a first pass is held up, so that all of it waits together."""
     model.gate.clear()
-    first = asyncio.ensure_future(reconstruct(worker, model, rows(1)))
+    first = asyncio.ensure_future(reconstruct(executor, model, rows(1)))
     while not model.passes:
         await asyncio.sleep(0.001)
     waiting = [asyncio.ensure_future(each) for each in make()]
@@ -78,10 +78,12 @@ async def held(model: Watched, worker: Worker, make: Callable[[], list[Any]]) ->
 
 
 def test_waiting_rows_share_a_pass_and_get_their_own_answers(
-    model: Watched, worker: Worker, tiny_served: Model
+    model: Watched, executor: Executor, tiny_served: Model
 ) -> None:
     asked = [rows(n, seed=n) for n in (1, 3, 2, 5)]
-    got = asyncio.run(held(model, worker, lambda: [reconstruct(worker, model, x) for x in asked]))
+    got = asyncio.run(
+        held(model, executor, lambda: [reconstruct(executor, model, x) for x in asked])
+    )
     assert model.passes[1:] == [("reconstruct", 11)]
     for x, out in zip(asked, got, strict=True):
         alone = tiny_served.run("reconstruct", x=x, **tiny_served.noise_level(len(x)))
@@ -89,18 +91,18 @@ def test_waiting_rows_share_a_pass_and_get_their_own_answers(
 
 
 def test_no_pass_is_larger_than_allowed_and_large_work_takes_turns(
-    model: Watched, worker: Worker, tiny_served: Model
+    model: Watched, executor: Executor, tiny_served: Model
 ) -> None:
     large, small = rows(50, 1), rows(2, 2)
 
     def make() -> list[Any]:
         level = model.noise_level(len(small))
         return [
-            reconstruct(worker, model, large),
-            worker.run(model, "encode", x=small, **level),
+            reconstruct(executor, model, large),
+            executor.run(model, "encode", x=small, **level),
         ]
 
-    got = asyncio.run(held(model, worker, make))
+    got = asyncio.run(held(model, executor, make))
     assert model.passes[1:] == [
         ("reconstruct", 16), ("encode", 2), ("reconstruct", 16), ("reconstruct", 16),
         ("reconstruct", 2),
@@ -109,48 +111,50 @@ def test_no_pass_is_larger_than_allowed_and_large_work_takes_turns(
     assert np.array_equal(got[0]["mean"], whole["mean"])
 
 
-def test_a_bad_row_fails_alone(model: Watched, worker: Worker) -> None:
+def test_a_bad_row_fails_alone(model: Watched, executor: Executor) -> None:
     bad, wild = np.full((1, 8), 666, np.float32), np.full((1, 8), 777, np.float32)
     got = asyncio.run(
-        held(model, worker, lambda: [reconstruct(worker, model, x)
+        held(model, executor, lambda: [reconstruct(executor, model, x)
                                      for x in (rows(2), bad, wild, rows(3))])
     )  # fmt: skip
     assert [type(each) for each in got] == [dict, RuntimeError, UnusableAnswerError, dict]
     assert [len(got[0]["mean"]), len(got[3]["mean"])] == [2, 3]
-    assert worker.batcher.load == 0
+    assert executor.batcher.load == 0
 
 
 def test_work_whose_caller_has_gone_is_dropped_before_it_runs(
-    model: Watched, worker: Worker
+    model: Watched, executor: Executor
 ) -> None:
     async def leave() -> None:
         model.gate.clear()
-        first = asyncio.ensure_future(reconstruct(worker, model, rows(1)))
+        first = asyncio.ensure_future(reconstruct(executor, model, rows(1)))
         while not model.passes:
             await asyncio.sleep(0.001)
-        gone = asyncio.ensure_future(reconstruct(worker, model, rows(4)))
+        gone = asyncio.ensure_future(reconstruct(executor, model, rows(4)))
         await asyncio.sleep(0.01)
         gone.cancel()
         await asyncio.sleep(0)
         model.gate.set()
         await first
-        await reconstruct(worker, model, rows(2))
+        await reconstruct(executor, model, rows(2))
 
     asyncio.run(leave())
     assert [n for _, n in model.passes] == [1, 2]
-    assert worker.batcher.load == 0
+    assert executor.batcher.load == 0
 
 
-def test_admission_is_bounded_and_says_when_to_come_again(model: Watched, worker: Worker) -> None:
+def test_admission_is_bounded_and_says_when_to_come_again(
+    model: Watched, executor: Executor
+) -> None:
     async def fill() -> None:
-        await reconstruct(worker, model, rows(4))
-        worker.batcher.admit(5000)  # nothing is in work: even this much may come
+        await reconstruct(executor, model, rows(4))
+        executor.batcher.admit(5000)  # nothing is in work: even this much may come
         model.gate.clear()
-        first = asyncio.ensure_future(reconstruct(worker, model, rows(900)))
+        first = asyncio.ensure_future(reconstruct(executor, model, rows(900)))
         await asyncio.sleep(0.01)
-        worker.batcher.admit(100)
+        executor.batcher.admit(100)
         with pytest.raises(OverloadError, match="900 rows are in work") as refused:
-            worker.batcher.admit(101)
+            executor.batcher.admit(101)
         assert refused.value.retry_after is not None and refused.value.retry_after > 0
         model.gate.set()
         await first
@@ -158,20 +162,22 @@ def test_admission_is_bounded_and_says_when_to_come_again(model: Watched, worker
     asyncio.run(fill())
 
 
-def leg(model: Model, walkers: int, seed: int, steps: int, **more: Any) -> tuple[Walk, Leg]:
-    walk = default_walk(model, seed)
+def leg(
+    model: Model, walkers: int, seed: int, steps: int, **more: Any
+) -> tuple[Transition, JobRange]:
+    walk = default_transition(model, seed)
     state = first_state(model, walk.kernel, from_data(model, walkers, seed))
     own = {"keeps": lambda step: True, "noisy": True, "mark": -1, "ahead": math.inf, **more}
-    return walk, Leg(state, 0, steps, **own)
+    return walk, JobRange(state, 0, steps, **own)
 
 
 def test_chains_of_all_sizes_walk_together_as_they_walk_alone(
-    model: Watched, worker: Worker, tiny_served: Model
+    model: Watched, executor: Executor, tiny_served: Model
 ) -> None:
     sizes = [(1, 7), (3, 4), (40, 5), (2, 6), (1, 1)]
 
     async def walk_all() -> list[Any]:
-        runs = [worker.walk(model, *leg(model, w, w + n, n)) for w, n in sizes]
+        runs = [executor.walk(model, *leg(model, w, w + n, n)) for w, n in sizes]
         for run in runs:
             await run.ended()
         return [(run.error, run.step, run.fetch()) for run in runs]
@@ -187,20 +193,20 @@ def test_chains_of_all_sizes_walk_together_as_they_walk_alone(
 
 @pytest.mark.parametrize("change", ["clamp", "metropolis"])
 def test_steps_of_several_calls_share_passes_and_walk_as_they_walk_alone(
-    model: Watched, worker: Worker, tiny_served: Model, change: str
+    model: Watched, executor: Executor, tiny_served: Model, change: str
 ) -> None:
     """Some of them read slowly, so that they pause between steps."""
     sizes = [(1, 4), (3, 3), (20, 3), (2, 5)]
     known = Clamp(np.arange(8)[None] < 3, rows(1), np.zeros((1, 8), np.float32))
 
-    def one(served: Model, walkers: int, steps: int) -> tuple[Walk, Leg]:
+    def one(served: Model, walkers: int, steps: int) -> tuple[Transition, JobRange]:
         walk, begun = leg(served, walkers, walkers, steps, ahead=1 if walkers < 3 else math.inf)
         if change == "clamp":
             return replace(walk, clamp=known), begun
-        return Walk("walkjump", walkers, (0.2,), metropolis=True), begun
+        return Transition("walkjump", walkers, (0.2,), metropolis=True), begun
 
     async def walk_all() -> list[Any]:
-        runs = [worker.walk(model, *one(model, w, n)) for w, n in sizes]
+        runs = [executor.walk(model, *one(model, w, n)) for w, n in sizes]
         kept: list[list[Any]] = [[] for _ in runs]
         while not all(run.done for run in runs):
             for run, mine in zip(runs, kept, strict=True):
@@ -219,10 +225,10 @@ def test_steps_of_several_calls_share_passes_and_walk_as_they_walk_alone(
 
 
 def test_a_chain_that_nobody_reads_pauses_and_goes_on_when_read(
-    model: Watched, worker: Worker
+    model: Watched, executor: Executor
 ) -> None:
     async def read_slowly() -> list[int]:
-        run = worker.walk(model, *leg(model, 2, 3, 50, ahead=4))
+        run = executor.walk(model, *leg(model, 2, 3, 50, ahead=4))
         got: list[int] = []
         while not run.done:
             await run.changed()
@@ -232,13 +238,15 @@ def test_a_chain_that_nobody_reads_pauses_and_goes_on_when_read(
         return got
 
     assert asyncio.run(read_slowly()) == list(range(1, 51))
-    assert worker.batcher.load == 0
+    assert executor.batcher.load == 0
 
 
 @pytest.mark.parametrize("ahead", [2, math.inf])
-def test_a_halted_chain_stops_within_a_step(model: Watched, worker: Worker, ahead: float) -> None:
+def test_a_halted_chain_stops_within_a_step(
+    model: Watched, executor: Executor, ahead: float
+) -> None:
     async def halt() -> int:
-        run = worker.walk(model, *leg(model, 2, 3, 10**6, ahead=ahead))
+        run = executor.walk(model, *leg(model, 2, 3, 10**6, ahead=ahead))
         while run.step < 2:
             await asyncio.sleep(0.001)
         run.halt()
@@ -248,14 +256,16 @@ def test_a_halted_chain_stops_within_a_step(model: Watched, worker: Worker, ahea
         return len(model.passes) - passes
 
     assert asyncio.run(halt()) <= 1
-    assert worker.batcher.load == 0
+    assert executor.batcher.load == 0
 
 
-def test_a_chain_that_runs_away_fails_alone_where_it_was(model: Watched, worker: Worker) -> None:
+def test_a_chain_that_runs_away_fails_alone_where_it_was(
+    model: Watched, executor: Executor
+) -> None:
     async def run_away() -> tuple[Any, Any]:
         walk, begun = leg(model, 2, 3, 3000)
-        wild = worker.walk(model, Walk("walkjump", 3, (1e6,), 1e3), begun)
-        tame = worker.walk(model, *leg(model, 2, 3, 30))
+        wild = executor.walk(model, Transition("walkjump", 3, (1e6,), 1e3), begun)
+        tame = executor.walk(model, *leg(model, 2, 3, 30))
         await wild.ended()
         await tame.ended()
         return wild, tame
@@ -266,34 +276,34 @@ def test_a_chain_that_runs_away_fails_alone_where_it_was(model: Watched, worker:
 
 
 def test_a_failing_batcher_fails_every_caller_says_so_and_begins_anew(
-    model: Watched, worker: Worker, monkeypatch: pytest.MonkeyPatch
+    model: Watched, executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail() -> None:
         with monkeypatch.context() as broken:
             broken.setattr("service.engine.batcher._joined", lambda parts: 1 // 0)
-            waiting = [reconstruct(worker, model, rows(1)) for _ in range(3)]
-            chain = worker.walk(model, *leg(model, 2, 3, 50))
+            waiting = [reconstruct(executor, model, rows(1)) for _ in range(3)]
+            chain = executor.walk(model, *leg(model, 2, 3, 50))
             for answer in await asyncio.gather(*waiting, return_exceptions=True):
                 assert isinstance(answer, WorkerError)
             await chain.ended()
             assert isinstance(chain.error, WorkerError)
         with pytest.raises(WorkerError):
-            worker.batcher.check()
-        assert len((await reconstruct(worker, model, rows(2)))["mean"]) == 2
+            executor.batcher.check()
+        assert len((await reconstruct(executor, model, rows(2)))["mean"]) == 2
 
     asyncio.run(fail())
-    assert worker.batcher.restarts >= 1 and worker.batcher.load == 0
+    assert executor.batcher.restarts >= 1 and executor.batcher.load == 0
 
 
 def test_closing_fails_what_waits(model: Watched) -> None:
     async def close() -> None:
-        worker = Worker(Batcher(MOST, 1000))
-        run = worker.walk(model, *leg(model, 2, 3, 10**6, ahead=1))
+        executor = Executor(Batcher(MOST, 1000))
+        run = executor.walk(model, *leg(model, 2, 3, 10**6, ahead=1))
         await run.changed()
         time.sleep(0.05)
-        await asyncio.to_thread(worker.close)
+        await asyncio.to_thread(executor.close)
         with pytest.raises(WorkerError):
-            await reconstruct(worker, model, rows(1))
+            await reconstruct(executor, model, rows(1))
         run.halt()  # it had paused
         await asyncio.wait_for(run.ended(), 5)
         assert isinstance(run.error, WorkerError)

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.core.errors import InputError
-from service.core.trust import PROBES
+from localmoments.errors import InputError
+from localmoments.model import Model
+from localmoments.trust import PROBES, typicality_statistic
+from service.engine.executor import Executor
 from service.engine.local_moments import Part, Question, find_moments, make_plan
-from service.engine.model import Model
-from service.engine.trust import typicality_statistic
-from service.engine.worker import Worker
 
 SIGMA = 0.5
 Maker = Callable[..., Model]
@@ -32,11 +31,11 @@ def gaussian(make: Maker, c: Any, sigma: float = SIGMA, **facts: Any) -> Model:
     return make(c / (c + sigma**2), Q, m, points, **{**levels, **facts})
 
 
-def ask(worker: Worker, model: Model, x: Any, *parts: Part, full: int = 128, **how: Any) -> Any:
+def ask(executor: Executor, model: Model, x: Any, *parts: Part, full: int = 128, **how: Any) -> Any:
     question = Question(parts=frozenset(parts) or None, **how)
     plan = make_plan(model, len(x), question, full, 4_000_000)
     return asyncio.run(
-        find_moments(worker, model, x, model.manifest.moments_sigma, question, plan)
+        find_moments(executor, model, x, model.manifest.moments_sigma, question, plan)
     )  # fmt: skip
 
 
@@ -61,13 +60,13 @@ def mixed(make_linear: Maker, decaying: Any) -> Model:
 
 
 def test_inverted_moments_in_data_units_give_back_the_gaussian(
-    worker: Worker, mixed: Model, decaying: Any
+    executor: Executor, mixed: Model, decaying: Any
 ) -> None:
     D, Q = mixed.manifest.normaliser.scale, rotation(6)
     x = mixed.start_points()[:3] * D
     C = (Q * decaying) @ Q.T * D * D[:, None]
     for full in (128, 1):
-        got = ask(worker, mixed, x, "mean", "covariance", "tangents", "trust",
+        got = ask(executor, mixed, x, "mean", "covariance", "tangents", "trust",
                   full=full, estimator="inverted", rank=6)  # fmt: skip
         m = np.random.default_rng(1).standard_normal(6)
         for i in range(3):
@@ -78,14 +77,14 @@ def test_inverted_moments_in_data_units_give_back_the_gaussian(
 
 @pytest.mark.parametrize("full", [128, 1])
 def test_tangents_and_covariance_agree_in_both_units(
-    worker: Worker, mixed: Model, decaying: Any, full: int
+    executor: Executor, mixed: Model, decaying: Any, full: int
 ) -> None:
     D, Q = mixed.manifest.normaliser.scale, rotation(6)
     A = (Q * (decaying / (decaying + SIGMA**2))) @ Q.T
     x = mixed.start_points()[:2] * D
     for units, E in (("data", D), ("standard", np.ones(6))):
-        whole = ask(worker, mixed, x, "covariance", units=units)
-        got = ask(worker, mixed, x, "tangents", "mean", "score", units=units, full=full, rank=3)
+        whole = ask(executor, mixed, x, "covariance", units=units)
+        got = ask(executor, mixed, x, "tangents", "mean", "score", units=units, full=full, rank=3)
         C = SIGMA**2 * A * E * E[:, None]
         values, vectors = np.linalg.eigh(C)
         np.testing.assert_allclose(whole.covariance[0], C, rtol=1e-4, atol=1e-5 * C.max())
@@ -109,14 +108,14 @@ def test_inverted_in_data_units_is_refused_where_the_whole_jacobian_is_too_large
 
 @pytest.mark.parametrize(("d", "k"), [(6, 2), (160, 12)])
 def test_the_dimension_of_a_gaussian_subspace_tends_to_its_own(
-    worker: Worker, make_linear: Maker, d: int, k: int
+    executor: Executor, make_linear: Maker, d: int, k: int
 ) -> None:
     """k directions of variance 1, in d dimensions; tr J is exact up to 128 of them."""
     c = np.where(np.arange(d) < k, 1.0, 0.0)
     off = []
     for sigma in (0.3, 0.03):
         model = gaussian(make_linear, c, sigma)
-        got = ask(worker, model, model.start_points()[:50], "dimension").dimension
+        got = ask(executor, model, model.start_points()[:50], "dimension").dimension
         probes = 4 * np.sqrt(2 * k / PROBES) if d > 128 else 0
         off.append(np.abs(got - k).max())
         assert off[-1] < k * 1.5 * sigma + probes
@@ -138,57 +137,57 @@ def test_the_typicality_statistic_is_what_it_says(plain: Model, decaying: Any) -
 
 @pytest.mark.parametrize("d", [6, 160])
 def test_typicality_is_a_rows_percentile_among_the_recorded(
-    worker: Worker, make_linear: Maker, plain: Model, d: int
+    executor: Executor, make_linear: Maker, plain: Model, d: int
 ) -> None:
     model = plain if d == 6 else gaussian(make_linear, np.geomspace(4, 0.01, d))
     rows = model.start_points()
     t = typicality_statistic(model, rows, SIGMA)
     typical = tuple(np.quantile(t, np.linspace(0, 1, 101)).tolist())
     model = changed(model, typical=typical)
-    got = ask(worker, model, rows[:20], "trust").trust
+    got = ask(executor, model, rows[:20], "trust").trust
     for i in range(20):
         assert got[i].typicality == pytest.approx(100 * (t < t[i]).sum() / 199, abs=1.5)
         assert got[i].exact == (d <= 128)
     far = rows[:1] + 30 * rotation(d)[:, -1].astype(np.float32)  # across, where r must move it
-    [trust] = ask(worker, model, far, "trust").trust
+    [trust] = ask(executor, model, far, "trust").trust
     assert trust.typicality == 100 and "not like the data" in " ".join(trust.warnings)
     question = Question(parts=frozenset({"trust"}))
     plan = make_plan(model, 1, question, 128, 4_000_000)
-    elsewhere = asyncio.run(find_moments(worker, model, far, 0.4, question, plan))
+    elsewhere = asyncio.run(find_moments(executor, model, far, 0.4, question, plan))
     assert elsewhere.trust is not None and elsewhere.trust[0].typicality is None
 
 
 def test_sound_moments_carry_no_indicators_unless_asked_and_unsound_ones_do(
-    worker: Worker, make_linear: Maker, plain: Model
+    executor: Executor, make_linear: Maker, plain: Model
 ) -> None:
     x = plain.start_points()[:3]
-    assert ask(worker, plain, x).trust is None
-    asked = ask(worker, plain, x, "trust").trust
+    assert ask(executor, plain, x).trust is None
+    asked = ask(executor, plain, x, "trust").trust
     assert all(t.asymmetry < 1e-5 and t.mass_below_zero < 1e-5 and not t.warnings for t in asked)
     wide = make_linear(np.full(6, 1.8), rotation(6), np.zeros(6))  # λ = 1.8 everywhere
-    unasked = ask(worker, wide, x).trust
+    unasked = ask(executor, wide, x).trust
     assert all("exceeds 1" in " ".join(t.warnings) and t.asymmetry is None for t in unasked)
 
 
 def test_one_bad_point_among_good_ones_is_the_one_that_is_marked(
-    worker: Worker, plain: Model
+    executor: Executor, plain: Model
 ) -> None:
     t = typicality_statistic(plain, plain.start_points(), SIGMA)
     model = changed(plain, typical=tuple(np.quantile(t, np.linspace(0, 1, 101)).tolist()))
     middle = model.start_points()[np.argsort(t)[95:97]]
     x = np.stack([middle[0], middle[0] + 50, middle[1]])
-    trust = ask(worker, model, x).trust
+    trust = ask(executor, model, x).trust
     assert [each is None for each in trust] == [True, False, True]
 
 
 @pytest.mark.parametrize("part", ["score", "dimension"])
 def test_what_needs_the_scale_is_refused_where_it_is_unknown(
-    worker: Worker, plain: Model, part: Part
+    executor: Executor, plain: Model, part: Part
 ) -> None:
     model = changed(plain, covariance_scale="relative")
     with pytest.raises(InputError, match=f"up to a factor, so `{part}` is unknown"):
         make_plan(model, 1, Question(parts=frozenset({part})), 128, 10**6)
-    got = ask(worker, model, model.start_points()[:1])
+    got = ask(executor, model, model.start_points()[:1])
     assert got.score is None and got.mean is not None and got.tangents is not None
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from service.core.errors import NoModelError, UnknownModelError
-from service.core.manifest import MANIFEST
+from localmoments.artefact import MANIFEST
+from localmoments.errors import NoModelError, UnknownModelError
 from service.engine.repository import FAVOURITE, Repository
 
 

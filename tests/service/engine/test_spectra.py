@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.core.moments import local_moments
-from service.engine.model import Model
+from localmoments.estimators import local_moments
+from localmoments.model import Model
+from service.engine.executor import Executor
 from service.engine.spectra import leading_spectra, whole_spectra
-from service.engine.worker import Worker
 
 D, ALPHA = 200, 0.25
 
@@ -42,9 +42,9 @@ def z() -> Any:
 
 
 def test_the_whole_spectrum_is_that_of_a(
-    worker: Worker, wide: Model, z: Any, a: Any, Q: Any, m: Any
+    executor: Executor, wide: Model, z: Any, a: Any, Q: Any, m: Any
 ) -> None:
-    r, spectra = asyncio.run(whole_spectra(worker, wide, z, None))
+    r, spectra = asyncio.run(whole_spectra(executor, wide, z, None))
     np.testing.assert_allclose(r, m + (z - m) @ (Q * a) @ Q.T, atol=1e-4)
     for spectrum in spectra:
         np.testing.assert_allclose(spectrum.eigenvalues, a, atol=1e-5)
@@ -52,9 +52,9 @@ def test_the_whole_spectrum_is_that_of_a(
 
 @pytest.mark.parametrize("rank", [1, 4, 9])
 def test_leading_pairs_of_all_points_are_those_of_a(
-    worker: Worker, wide: Model, z: Any, a: Any, Q: Any, rank: int
+    executor: Executor, wide: Model, z: Any, a: Any, Q: Any, rank: int
 ) -> None:
-    _, spectra = asyncio.run(leading_spectra(worker, wide, z, None, rank))
+    _, spectra = asyncio.run(leading_spectra(executor, wide, z, None, rank))
     assert len(spectra) == 7
     for spectrum in spectra:
         top = spectrum.leading(rank)
@@ -65,14 +65,14 @@ def test_leading_pairs_of_all_points_are_those_of_a(
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_pairs_in_other_units_are_those_of_d_a_d(
-    worker: Worker, wide: Model, z: Any, a: Any, Q: Any, whole: bool
+    executor: Executor, wide: Model, z: Any, a: Any, Q: Any, whole: bool
 ) -> None:
     """Column scales over two decades, beyond those that float32 would need help with."""
     scale = 1e-3 * 10 ** np.random.default_rng(5).uniform(-1, 1, D)
     if whole:
-        _, spectra = asyncio.run(whole_spectra(worker, wide, z[:2], None, scale))
+        _, spectra = asyncio.run(whole_spectra(executor, wide, z[:2], None, scale))
     else:
-        _, spectra = asyncio.run(leading_spectra(worker, wide, z[:2], None, 8, scale))
+        _, spectra = asyncio.run(leading_spectra(executor, wide, z[:2], None, 8, scale))
     values, vectors = np.linalg.eigh((Q * a) @ Q.T * scale * scale[:, None])
     for spectrum in spectra:
         top = spectrum.leading(8)
@@ -82,7 +82,7 @@ def test_pairs_in_other_units_are_those_of_d_a_d(
 
 
 def test_points_whose_space_is_settled_leave_the_calls(
-    worker: Worker, wide: Model, z: Any, m: Any
+    executor: Executor, wide: Model, z: Any, m: Any
 ) -> None:
     """At m itself r - z = 0, so that its space is another one than the rest's."""
     rows: list[int] = []
@@ -93,15 +93,17 @@ def test_points_whose_space_is_settled_leave_the_calls(
             return super().run(graph, **inputs)
 
     model = Watched(wide.folder, wide.manifest, threads=1)
-    asyncio.run(leading_spectra(worker, model, np.vstack([z, m[None].astype(np.float32)]), None, 9))
+    asyncio.run(
+        leading_spectra(executor, model, np.vstack([z, m[None].astype(np.float32)]), None, 9)
+    )
     assert rows == sorted(rows, reverse=True) and len(rows) < 24
 
 
 def test_the_inverted_mean_does_not_need_every_pair(
-    worker: Worker, wide: Model, z: Any, m: Any
+    executor: Executor, wide: Model, z: Any, m: Any
 ) -> None:
     """(I - A)⁻¹ (r - z) = m - z, to 2 % from half of the dimensions, because r - z is in them."""
-    r, spectra = asyncio.run(leading_spectra(worker, wide, z, None, 1))
+    r, spectra = asyncio.run(leading_spectra(executor, wide, z, None, 1))
     for row, mean, spectrum in zip(z, r, spectra, strict=True):
         assert len(spectrum.eigenvalues) <= D / 2
         got = local_moments(row, mean, spectrum, ALPHA, "inverted").mean
@@ -109,9 +111,9 @@ def test_the_inverted_mean_does_not_need_every_pair(
 
 
 def test_a_point_gets_the_same_bits_alone_or_with_others(
-    worker: Worker, wide: Model, z: Any
+    executor: Executor, wide: Model, z: Any
 ) -> None:
-    _, many = asyncio.run(leading_spectra(worker, wide, z, None, 3))
-    _, [alone] = asyncio.run(leading_spectra(worker, wide, z[4:5], None, 3))
+    _, many = asyncio.run(leading_spectra(executor, wide, z, None, 3))
+    _, [alone] = asyncio.run(leading_spectra(executor, wide, z[4:5], None, 3))
     assert np.array_equal(alone.eigenvalues, many[4].eigenvalues)
     assert np.array_equal(alone.vectors, many[4].vectors)

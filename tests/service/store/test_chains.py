@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from service.core.errors import (
+from localmoments.errors import (
     BusyChainError,
     ExpiredChainError,
     StaleChainError,

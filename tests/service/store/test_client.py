@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from service.core.errors import SettingsError, StoreError
+from localmoments.errors import SettingsError, StoreError
 from service.store.chains import ChainStore, Lease, Snapshot
 
 Run = Callable[..., None]

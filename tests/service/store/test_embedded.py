@@ -14,7 +14,7 @@ import psutil
 import pytest
 import redis
 
-from service.core.errors import SettingsError, StoreError
+from localmoments.errors import SettingsError, StoreError
 from service.store.chains import ChainStore, Snapshot
 from service.store.embedded import EmbeddedValkey
 

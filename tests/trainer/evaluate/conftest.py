@@ -7,8 +7,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from service.core.manifest import START_POINTS, WEIGHTS, Graph
-from service.engine.model import Model
+from localmoments.artefact import START_POINTS, WEIGHTS, Graph
+from localmoments.model import Model
 from trainer.autoencoder import AutoEncoder
 from trainer.config import make_recipe
 from trainer.export import describe, make_chains

@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.linalg import solve_discrete_lyapunov
 
-from service.core.normaliser import Normaliser
-from service.engine.model import Model
+from localmoments.columns import Normaliser
+from localmoments.model import Model
 from trainer.claims_text import claims_text
 from trainer.data import GaussianMixture
 from trainer.evaluate import claims, consistency, windows

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from service.engine.model import Model
+from localmoments.model import Model
 from trainer.evaluate import Plan, Watch, evaluate, read_record, rows_for
 from trainer.evaluate.album import draw_album
-from trainer.evaluate.court import LOST, convene, known_law
-from trainer.figures import figures_text, number_with_error
+from trainer.evaluate.context import LOST, convene, known_law
+from trainer.metrics_report import figures_text, number_with_error
 
 SMALL = Plan(walkers=60, kept=3, burn_in=12, thin=2, chains=5, long_kept=12, lags=10,
              feature_rows=200, exact_rows=200, examples=6_000, search_walkers=40, search_steps=12,

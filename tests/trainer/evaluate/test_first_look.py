@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from service.engine.model import Model
+from localmoments.model import Model
 from trainer.config import make_recipe
 from trainer.errors import DataError
 from trainer.evaluate import against_truth, draw, first_look, held_rows

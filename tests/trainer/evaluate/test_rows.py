@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from service.core.normaliser import Normaliser
+from localmoments.columns import Normaliser
 from trainer.data import ArraySource, DataOptions, Dataset, Split, load, split
 from trainer.evaluate.rows import (
     CHOSE_BEFORE_RECORDS,

@@ -5,18 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from service.engine.model import Model
+from localmoments.model import Model
 from trainer.evaluate.features import principal
 from trainer.evaluate.plan import Plan
 from trainer.evaluate.rows import read_record, rows_for
-from trainer.evaluate.scales import (
-    Judge,
-    Verdict,
-    between,
-    candidates,
-    chosen,
-    search_scale,
-)
+from trainer.evaluate.scales import Judge, Verdict, between, candidates, chosen, search_scale
 
 
 def with_scale(model, scale, **more):

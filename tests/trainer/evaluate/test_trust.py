@@ -5,11 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from service.core import manifest as manifests
-from service.core.manifest import PERCENTILES
-from service.core.trust import percentile
-from service.engine.model import Model
-from service.engine.trust import typicality_statistic
+from localmoments import artefact as manifests
+from localmoments.artefact import PERCENTILES
+from localmoments.model import Model
+from localmoments.trust import percentile, typicality_statistic
 from trainer.data import load, split
 from trainer.evaluate.local import reconstruction
 from trainer.evaluate.trust import (

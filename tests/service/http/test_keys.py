@@ -1,0 +1,108 @@
+"""The file of keys: read whole, or refused in a sentence that never repeats a secret."""
+
+import hashlib
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from localmoments.errors import SettingsError
+from service.http.keys import SCOPES, new_key, read_keys
+
+A, B = "a" * 64, "B" * 64
+
+
+def entry(name: str = "alice", sha256: str = A, scopes: str = '["read"]', more: str = "") -> str:
+    return f'[[key]]\nname = "{name}"\nsha256 = "{sha256}"\nscopes = {scopes}\n{more}\n'
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "keys.toml"
+
+
+def test_a_file_is_read_whole(file: Path) -> None:
+    limits = "requests_per_minute = 600\nrow_steps_per_minute = 1_000_000"
+    file.write_text(entry(more=limits) + entry("b.2", B, '["sample", "admin"]'))
+    alice, other = read_keys(file)
+    assert (alice.name, alice.digest, alice.scopes) == ("alice", bytes.fromhex(A), ["read"])
+    assert (alice.requests_per_minute, alice.row_steps_per_minute) == (600, 1_000_000)
+    assert (other.name, other.digest, other.scopes) == (
+        "b.2", bytes.fromhex(B), ["sample", "admin"])  # fmt: skip
+    assert other.requests_per_minute is other.row_steps_per_minute is None
+
+
+def test_no_file_is_no_keys() -> None:
+    assert read_keys(None) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "holds no key"),
+        ("# nothing", "holds no key"),
+        ("[[key", "is not TOML"),
+        ("\udcff", "is not TOML"),
+        ('[key]\nname = "a"', "key: input should be a valid list"),
+        ("[[keys]]\n", "keys: there is no such field"),
+        ('[[key]]\nname = "a"', "key 1: sha256: field required; key 1: scopes: field required"),
+        (entry("Alice"), "key 1: name: string should match"),
+        (entry("a b"), "key 1: name: string should match"),
+        (entry(""), "key 1: name: string should match"),
+        (entry() + entry("b", "b" * 63), "key 2: sha256: string should match"),
+        (entry(sha256="g" * 64), "key 1: sha256: string should match"),
+        (entry(scopes="[]"), "key 1: scopes: list should have at least 1 item"),
+        (entry(scopes='"read"'), "key 1: scopes: input should be a valid list"),
+        (entry(scopes='["read", "write"]'), "scopes.1: input should be 'read', 'sample' or 'admin"),
+        (entry(more="requests_per_hour = 1"), "key 1: requests_per_hour: there is no such field"),
+        (entry(more="requests_per_minute = 0"), "requests_per_minute: input should be greater"),
+        (entry(more="row_steps_per_minute = -1"), "row_steps_per_minute: input should be greater"),
+        (entry(more='requests_per_minute = "9"'), "input should be a valid integer"),
+        (entry(more="requests_per_minute = 1.5"), "input should be a valid integer"),
+        (entry() + entry(sha256=B), "has two keys of the name 'alice'"),
+        (entry() + entry("bob", A.upper()), "has one sha256 for both 'alice' and 'bob'"),
+    ],
+)
+def test_a_fault_is_one_sentence(file: Path, text: str, words: str) -> None:
+    file.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(SettingsError) as refusal:
+        read_keys(file)
+    sentence = str(refusal.value)
+    assert sentence.startswith(str(file)) and sentence.endswith(".") and "\n" not in sentence
+    assert words in sentence
+
+
+def test_a_file_that_is_not_there_is_named(file: Path) -> None:
+    for path in (file, file.parent):
+        with pytest.raises(SettingsError, match=r"cannot be read: .+\.$"):
+            read_keys(path)
+
+
+def test_a_secret_in_the_place_of_its_digest_is_not_repeated(file: Path) -> None:
+    file.write_text(entry(sha256="my-secret"))
+    with pytest.raises(SettingsError) as refusal:
+        read_keys(file)
+    assert "my-secret" not in str(refusal.value)
+
+
+def test_a_new_keys_entry_is_a_file_and_holds_its_secrets_digest(file: Path) -> None:
+    secret, text = new_key("alice", SCOPES)
+    other, more = new_key("bob", ["read"])
+    file.write_text(text + more)
+    alice, bob = read_keys(file)
+    assert alice.digest == hashlib.sha256(secret.encode()).digest() != bob.digest
+    assert (alice.scopes, bob.scopes) == (["read", "sample", "admin"], ["read"])
+    assert secret not in text and secret != other and len(secret) == 43
+
+
+@pytest.mark.parametrize("name", ["", "Alice", 'a"', "a\n", "a b", "x" * 65])
+def test_a_new_key_has_a_sound_name(name: str) -> None:
+    with pytest.raises(SettingsError, match="is made of a-z"):
+        new_key(name, ["read"])
+
+
+def test_the_example_of_the_documentation_is_a_file_of_keys(file: Path) -> None:
+    page = Path(__file__).parents[3] / "docs/keys.md"
+    file.write_text(page.read_text(encoding="utf-8").split("```toml\n")[1].split("```")[0])
+    names = [key["name"] for key in tomllib.loads(file.read_text())["key"]]
+    assert [key.name for key in read_keys(file)] == names and len(names) > 1
