@@ -12,9 +12,9 @@ from service.http.encodings import (
     JSON,
     NPY,
     may_hold_booleans,
-    read_json,
     parse_json_rows,
     parse_npy_rows,
+    read_json,
     run_off_loop,
 )
 from service.http.negotiation import body_format

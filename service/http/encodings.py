@@ -67,7 +67,9 @@ def parse_json_rows(value: object, *, numbers: bool = False, name: str = "x") ->
         raise InputError(f"{name} must be a list of rows, each a list of numbers.")
     lengths = {len(row) for row in value}
     if len(lengths) > 1:
-        raise InputError(f"The rows of {name} must have the same length; got {min(lengths)} and {max(lengths)}.")
+        raise InputError(
+            f"The rows of {name} must have the same length; got {min(lengths)} and {max(lengths)}."
+        )
     is_finite = _is_surely_finite(value)
     if not (is_finite and numbers) and not all(set(map(type, row)) <= NUMBERS for row in value):
         raise InputError(f"{name} contains a value that is not a number.")
@@ -85,7 +87,7 @@ def _pack(row: list[float]) -> bytes:
 
 
 def _is_surely_finite(rows: list[list[float]]) -> bool:
-    """Check that all values are finite numbers or booleans, without NumPy, which releases the GIL."""
+    """Check that all values are finite numbers or booleans; NumPy would release the GIL."""
     try:
         return math.isfinite(sum(map(sum, rows)))
     except (TypeError, OverflowError):  # an integer too large for a float
@@ -152,7 +154,9 @@ def parse_base64_row(text: str) -> Doubles:
     except ValueError:  # binascii.Error is one
         raise InputError("x_b64 is not valid base64url.") from None
     if not raw or len(raw) % 4:
-        raise InputError(f"x_b64 has {len(raw)} bytes, which is not a whole number of float32 values.")
+        raise InputError(
+            f"x_b64 has {len(raw)} bytes, which is not a whole number of float32 values."
+        )
     return _to_doubles(np.frombuffer(raw, "<f4"))
 
 

@@ -49,7 +49,7 @@ class _File(BaseModel):
 
 
 def read_keys(path: Path | None) -> Sequence[Key]:
-    """Read a keys file; raise SettingsError if it is not valid. Without a path, there are no keys."""
+    """Read a keys file; raise SettingsError if it is not valid. No path means no keys."""
     if path is None:
         return ()
     try:

@@ -67,7 +67,9 @@ class Metrics:
         # Finding the child of a label set takes longer than counting, so children are cached.
         self._requests = cache(lambda *labels: requests.labels(*map(str, labels)))
         self._seconds = cache(seconds.labels)
-        self._add_gauge("localmoments_models", "Models served.", lambda: len(models.catalogue.models))
+        self._add_gauge(
+            "localmoments_models", "Models served.", lambda: len(models.catalogue.models)
+        )
         self._add_gauge(
             "localmoments_models_refused",
             "Model versions that failed verification.",

@@ -104,7 +104,9 @@ def _header_getter(name: str, hint: Any, default: Any) -> Getter:
 
     def get_header(request: Request) -> Any:
         value = request.headers.get(name)
-        return default if value is None else _validate(adapter.validate_python, value, "header", name)
+        return (
+            default if value is None else _validate(adapter.validate_python, value, "header", name)
+        )
 
     return get_header
 

@@ -5,7 +5,17 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
 from service.chains.spec import STEPS, THIN, WALKERS
-from service.http.fields import CHAIN_ID, MODEL, WHOLE, Point, Points, Row, Rows, Timeout, split_commas
+from service.http.fields import (
+    CHAIN_ID,
+    MODEL,
+    WHOLE,
+    Point,
+    Points,
+    Row,
+    Rows,
+    Timeout,
+    split_commas,
+)
 from service.http.problems import Problem
 
 MAX_SEED = 2**63 - 1

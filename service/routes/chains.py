@@ -56,7 +56,10 @@ async def look(request: Request, chain: Id, chains: Chains, caller: Reader) -> R
     summary="Delete a chain",
     status_code=204,
     response_class=Response,
-    responses={204: describe_response("Deleted."), **describe_problems(401, 403, 404, 410, 422, 429, 500, 503)},
+    responses={
+        204: describe_response("Deleted."),
+        **describe_problems(401, 403, 404, 410, 422, 429, 500, 503),
+    },
 )
 async def end(chain: Id, chains: Chains, caller: Sampler) -> Response:
     """Delete the chain. A call that is using it fails at its next commit."""

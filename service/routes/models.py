@@ -42,8 +42,12 @@ class ModelSummary(BaseModel):
     default: Annotated[bool, Field(description="True for the default model.")]
     kind: Literal["cae", "dae", "rcae"]
     input_dims: Annotated[int, Field(description="Number of columns.")]
-    image: Annotated[list[int] | None, Field(description="Shape of a row as an image, if it is one.")]
-    noise_levels: Annotated[list[float] | None, Field(description="Range of `sigma`, if there is one.")]
+    image: Annotated[
+        list[int] | None, Field(description="Shape of a row as an image, if it is one.")
+    ]
+    noise_levels: Annotated[
+        list[float] | None, Field(description="Range of `sigma`, if there is one.")
+    ]
     kernels: dict[str, Kernel]
     default_kernel: str
     provider: Annotated[str, Field(description="onnxruntime's execution provider.")]
@@ -63,9 +67,7 @@ class ModelDetail(ModelSummary):
     features: Annotated[list[str] | None, Field(description="Names of the columns.")]
     low: Annotated[
         Row,
-        Field(
-            description="Smallest value of each column among the start points, in the units of the data."
-        ),
+        Field(description="Smallest value of each column among the start points, in data units."),
     ]
     high: Annotated[Row, Field(description="Largest value of each column.")]
     default_emit: Literal["mean", "noisy"]
@@ -92,7 +94,9 @@ async def models(served: Models, caller: Reader) -> ModelList:
     )
 
 
-@router.get("/models/{name}", summary="Describe a model", responses=describe_problems(404, 500, 503))
+@router.get(
+    "/models/{name}", summary="Describe a model", responses=describe_problems(404, 500, 503)
+)
 async def model(name: str, served: Models, caller: Reader) -> ModelDetail:
     """Return the card, figures and kernels of a model; `name@version` for an older version."""
     found = served.find(name)

@@ -173,9 +173,7 @@ def _first_curve(curve: dict[str, Any]) -> dict[str, Any]:
 
 async def _encode(fields: dict[str, Any], kind: str) -> Response:
     size = sum(value.size for value in fields.values() if isinstance(value, np.ndarray))
-    content = await run_off_loop(
-        size, WRITERS[kind], fields if kind == JSON else _flatten(fields)
-    )
+    content = await run_off_loop(size, WRITERS[kind], fields if kind == JSON else _flatten(fields))
     return make_response(content, kind, {"x-model": fields["model"]})
 
 

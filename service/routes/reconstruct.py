@@ -9,18 +9,12 @@ from starlette.responses import Response
 from service.http.auth import Reader
 from service.http.bodies import read_rows
 from service.http.encodings import JSON, NPY, run_off_loop, write_json, write_npy
-from service.http.fields import MODEL, Points, Row, Rows, Timeout
+from service.http.fields import MODEL, SIGMA, Points, Row, Rows, Timeout
 from service.http.negotiation import make_response, response_format
 from service.http.openapi import BINARY, describe_body, describe_problems, describe_response
 from service.http.route import HotRoute
 from service.http.state import InferenceUse
 from service.http.timeouts import time_limit
-
-SIGMA = (
-    "Noise level, in the model's units, within `noise_levels` of the model. Only for models that "
-    "were trained for a range of levels. Default: `moments_sigma` of the model, the level for "
-    "clean rows."
-)
 
 router = APIRouter(tags=["moments"], route_class=HotRoute)
 

@@ -11,11 +11,12 @@ from starlette.responses import Response, StreamingResponse
 
 from localmoments.arrays import Reals
 from localmoments.errors import DrainingError, InputError, LateError
+from localmoments.transition import ClampSpec
 from service.caller import Caller
 from service.chains.call import ChainCall, Sample
 from service.chains.plan import digest
 from service.chains.service import ChainService
-from service.chains.spec import ChainSpec, Known, Start, StepRange
+from service.chains.spec import ChainSpec, Start, StepRange
 from service.http import problems
 from service.http.auth import Sampler
 from service.http.bodies import read_body
@@ -171,16 +172,16 @@ def _make_start(given: SampleRequest, points: Reals | None) -> Start | None:
     return Start(given.start) if isinstance(given.start, str) else None
 
 
-def _make_clamp(given: SampleRequest, values: Reals | None, std: Reals | None) -> Known | None:
+def _make_clamp(given: SampleRequest, values: Reals | None, std: Reals | None) -> ClampSpec | None:
     if given.clamp is None or values is None:
         return None
     if std is None:
         std = np.full((1, 1), given.clamp.std or 0.0)
-    return Known(np.atleast_2d(np.array(given.clamp.mask, bool)), values, std)
+    return ClampSpec(np.atleast_2d(np.array(given.clamp.mask, bool)), values, std)
 
 
 def _make_asked(
-    given: SampleQuery | SampleRequest, start: Start | None, clamp: Known | None
+    given: SampleQuery | SampleRequest, start: Start | None, clamp: ClampSpec | None
 ) -> _Asked:
     scale: Any = given.scale
     spec = ChainSpec(
