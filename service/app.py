@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator
 from importlib.metadata import version
 
 from fastapi import FastAPI
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp
 
 from service.chains.limits import ChainLimits
 from service.chains.service import ChainService
@@ -21,7 +23,6 @@ from service.http.keys import read_keys
 from service.http.metrics import Metrics
 from service.http.middleware import REQUEST_ID, HttpLimits, RequestMiddleware
 from service.http.openapi import make_openapi
-from service.http.problems import install_handlers
 from service.inference import Inference, Limits
 from service.oip import infer, metadata
 from service.routes import chains, health, models, moments, pages, reconstruct, sample
@@ -45,6 +46,16 @@ DESCRIPTION = """Samples, reconstructions and local moments (mean, covariance, t
 your data, from regularised auto-encoders. Numbers are in the units of the data. Chains of samples
 are stored, so that a later call can continue where the last one stopped. The examples run as
 written."""
+
+
+class Application(FastAPI):
+    """FastAPI without its own error handling, which RequestMiddleware replaces."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        app: ASGIApp = AsyncExitStackMiddleware(self.router)  # FastAPI's routes need it
+        for wrap, args, options in reversed(self.user_middleware):
+            app = wrap(app, *args, **options)
+        return app
 
 
 def create_app(settings: Settings, store_url: str) -> FastAPI:
@@ -76,7 +87,7 @@ def create_app(settings: Settings, store_url: str) -> FastAPI:
         await store.close()
         executor.close()
 
-    app = FastAPI(
+    app = Application(
         title="localmoments",
         version=version("localmoments"),
         description=DESCRIPTION,
@@ -84,6 +95,8 @@ def create_app(settings: Settings, store_url: str) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        # Looking for an OpenTelemetry provider costs 6 % of a small request; see /metrics instead.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
         middleware=[  # the first is the outermost, so that refusals have CORS headers, too
             *([_cors(settings)] if settings.cors_origins else []),
             Middleware(RequestMiddleware, limits=_http_limits(settings), metrics=metrics),
@@ -99,7 +112,6 @@ def create_app(settings: Settings, store_url: str) -> FastAPI:
     app.state.keyring = Keyring(keys) if keys else None
     for router in ROUTERS:
         app.router.routes += router.routes  # `include_router` would add a layer to every request
-    install_handlers(app)
     app.openapi = make_openapi(app, repository)  # type: ignore[method-assign]  # as FastAPI advises
     return app
 

@@ -25,7 +25,7 @@ M = TypeVar("M", bound=BaseModel)
 async def read_body(request: Request) -> bytes:
     """Return the whole body. Unlike `request.body()`, this needs no generator for one part."""
     message = await request.receive()
-    parts = []
+    parts: list[bytes] = []
     while True:
         if message["type"] == "http.disconnect":
             raise ClientDisconnect

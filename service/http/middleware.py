@@ -22,15 +22,15 @@ import logging
 import random
 import re
 from dataclasses import dataclass
-from time import monotonic, perf_counter
+from time import perf_counter
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from localmoments.errors import LocalMomentsError, OverloadError, SlowBodyError, TooLargeError
+from localmoments.errors import OverloadError, SlowBodyError, TooLargeError
 from service.http.metrics import Metrics
-from service.http.problems import problem_response
-from service.http.timeouts import Watchdog
+from service.http.problems import EXPECTED, problem_response
+from service.http.timeouts import Wait, Watchdog
 
 log = logging.getLogger("service.request")
 
@@ -63,7 +63,7 @@ class RequestMiddleware:
     def __init__(self, app: ASGIApp, limits: HttpLimits, metrics: Metrics) -> None:
         self.app, self.limits = app, limits
         self.in_flight = 0
-        self.watchdog = Watchdog()
+        self._watchdog = Watchdog()
         self._metrics = metrics
         self._mean_seconds = 0.0  # from a request's arrival to the start of its response
 
@@ -71,6 +71,7 @@ class RequestMiddleware:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         exchange = Exchange(self, scope, receive, send)
+        self._watchdog.add(exchange)
         try:
             exchange.check_length()
             await self._enter(exchange)
@@ -78,12 +79,13 @@ class RequestMiddleware:
         except ClientDisconnect:
             exchange.status = CLIENT_GONE
         except Exception as error:
-            if not isinstance(error, LocalMomentsError):
+            if not isinstance(error, EXPECTED):
                 log.exception("unexpected error", extra={"fields": _identify(scope)})
             if exchange.status:  # The response has started. Raising closes the connection.
                 raise
             await problem_response(error, scope)(scope, exchange.receive, exchange.send)
         finally:
+            self._watchdog.remove(exchange)
             exchange.leave()
             self._record(exchange, perf_counter() - exchange.began)
 
@@ -117,7 +119,7 @@ class RequestMiddleware:
             log.log(level, "request", extra={"fields": fields})
 
 
-class Exchange:
+class Exchange(Wait):
     """One request and its response: `receive` and `send` with limits."""
 
     def __init__(
@@ -154,24 +156,23 @@ class Exchange:
         """Read the next part of the body; after the body, wait for the client to disconnect."""
         if self._is_body_read:
             return await self._receive()
-        message = await self._receive_in_time()
+        self.start(self._seconds_left)
+        try:
+            message = await self._receive()
+        except asyncio.CancelledError:
+            if not self.catch():
+                raise
+            raise SlowBodyError(
+                f"The body took longer than {self._limits.body_seconds:g} seconds to arrive."
+            ) from None
+        finally:
+            # Only the time spent waiting counts, in total: one byte a second does not help.
+            self._seconds_left = self.stop()
         self._bytes_read += len(message.get("body", b""))
         if self._bytes_read > self._limits.body_bytes:
             raise self._too_large()
         self._is_body_read = not message.get("more_body", False)
         return message
-
-    async def _receive_in_time(self) -> Message:
-        """Count only the time spent waiting, over all parts: one byte a second does not help."""
-        began = monotonic()
-        try:
-            return await self._middleware.watchdog.wait_for(self._receive(), self._seconds_left)
-        except TimeoutError:
-            raise SlowBodyError(
-                f"The body took longer than {self._limits.body_seconds:g} seconds to arrive."
-            ) from None
-        finally:
-            self._seconds_left -= monotonic() - began
 
     async def send(self, message: Message) -> None:
         """Send a part of the response; raise ClientDisconnect if the client does not read."""
@@ -179,22 +180,31 @@ class Exchange:
             self.leave()
             self.status = message["status"]
             message["headers"] = [*message.get("headers", ()), (b"x-request-id", self._id)]
-        body = message.get("body", b"")
-        if len(body) <= PIECE_BYTES:
-            return await self._send_in_time(message)
-        for start in range(0, len(body), PIECE_BYTES):
-            is_last = start + PIECE_BYTES >= len(body)
-            more = message.get("more_body", False) or not is_last
-            piece = {"body": body[start : start + PIECE_BYTES], "more_body": more}
-            await self._send_in_time({"type": "http.response.body", **piece})
-
-    async def _send_in_time(self, message: Message) -> None:
+        self.start(self._limits.write_seconds)
         try:
-            limit = self._limits.write_seconds
-            await self._middleware.watchdog.wait_for(self._send(message), limit)
-        except TimeoutError:
+            if len(message.get("body", b"")) <= PIECE_BYTES:
+                await self._send(message)
+            else:
+                await self._send_pieces(message)
+        except asyncio.CancelledError:
+            if not self.catch():
+                raise
             log.info("response not read", extra={"fields": _identify(self.scope)})
             raise ClientDisconnect from None
+        finally:
+            self.stop()
+
+    async def _send_pieces(self, message: Message) -> None:
+        body, more_body = message["body"], message.get("more_body", False)
+        for start in range(0, len(body), PIECE_BYTES):
+            stop = start + PIECE_BYTES
+            is_last = stop >= len(body)
+            self.start(self._limits.write_seconds)
+            await self._send({
+                "type": "http.response.body",
+                "body": body[start:stop],
+                "more_body": more_body or not is_last,
+            })  # fmt: skip
 
     def _too_large(self) -> TooLargeError:
         limit = self._limits.body_bytes

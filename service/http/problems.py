@@ -12,11 +12,9 @@ from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
 import orjson
-from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
@@ -89,15 +87,8 @@ KINDS: Mapping[type[Exception], Kind] = {
     Exception: Kind(500, "internal", "Internal server error"),
 }
 
-
-def install_handlers(app: FastAPI) -> None:
-    """Let FastAPI turn these exceptions into problems wherever they are raised."""
-    for family in (errors.LocalMomentsError, RequestValidationError, HTTPException):
-        app.add_exception_handler(family, _handle)
-
-
-async def _handle(request: Request, error: Exception) -> Response:
-    return problem_response(error, request.scope)
+# Errors that are the answer to a request; any other exception is a bug and is logged.
+EXPECTED = (errors.LocalMomentsError, RequestValidationError, HTTPException)
 
 
 def problem_response(error: Exception, scope: Scope) -> Response:

@@ -90,7 +90,8 @@ def _query_getter(model: type[BaseModel]) -> Getter:
         for name in lists:
             if name in fields:
                 fields[name] = query.getlist(name)
-        return _validate(model.model_validate, fields, "query")
+        parsed: BaseModel = _validate(model.model_validate, fields, "query")
+        return parsed
 
     return get_query
 

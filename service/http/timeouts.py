@@ -2,53 +2,58 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable
+import math
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from time import monotonic
-from typing import TypeVar
 
 from localmoments.errors import LateError
-
-T = TypeVar("T")
 
 RESOLUTION_SECONDS = 0.05
 
 
-class _Wait:
-    """One await that may take too long."""
+class Wait:
+    """An await that the watchdog may cancel; use one object for all awaits of a request."""
 
-    def __init__(self, task: "asyncio.Task[object]", deadline: float) -> None:
-        self.task, self.deadline, self.is_over = task, deadline, False
+    deadline = math.inf  # by `monotonic()`; infinity while nothing is awaited
+    task: "asyncio.Task[object] | None" = None
+    is_over = False  # the watchdog has cancelled the task
+
+    def start(self, seconds: float) -> None:
+        self.task, self.is_over = asyncio.current_task(), False
+        self.deadline = monotonic() + seconds
+
+    def stop(self) -> float:
+        """Return the seconds that were left."""
+        left, self.deadline = self.deadline - monotonic(), math.inf
+        return left
+
+    def catch(self) -> bool:
+        """Tell in `except CancelledError` whether the watchdog was the cause."""
+        if self.is_over and self.task is not None:
+            self.task.uncancel()
+        return self.is_over
 
 
 class Watchdog:
-    """Limit many awaits with a single timer, to within `RESOLUTION_SECONDS`.
+    """Cancel awaits that are past their deadline, with one timer for all of them.
 
-    `asyncio.timeout` sets a timer for each await. For a request that never has to wait, the timers
-    would cost more than everything else that the middleware does.
+    `asyncio.timeout` sets a timer for each await. For a request that hardly ever has to wait, these
+    timers would cost more than everything else in the middleware. The price is a resolution of
+    `RESOLUTION_SECONDS`.
     """
 
     def __init__(self) -> None:
-        self._waits: set[_Wait] = set()
+        self._waits: set[Wait] = set()
         self._is_running = False
 
-    async def wait_for(self, awaitable: Awaitable[T], seconds: float) -> T:
-        """Await, or raise TimeoutError after `seconds`."""
-        task = asyncio.current_task()
-        assert task is not None
-        wait = _Wait(task, monotonic() + seconds)
+    def add(self, wait: Wait) -> None:
         self._waits.add(wait)
         if not self._is_running:
             self._schedule()
-        try:
-            return await awaitable
-        except asyncio.CancelledError:
-            if not wait.is_over:
-                raise
-            task.uncancel()
-            raise TimeoutError from None
-        finally:
-            self._waits.discard(wait)
+
+    def remove(self, wait: Wait) -> None:
+        self._waits.discard(wait)
 
     def _schedule(self) -> None:
         self._is_running = True
@@ -57,7 +62,7 @@ class Watchdog:
     def _check(self) -> None:
         now = monotonic()
         for wait in self._waits:
-            if now >= wait.deadline and not wait.is_over:
+            if now >= wait.deadline and not wait.is_over and wait.task is not None:
                 wait.is_over = True
                 wait.task.cancel()
         self._is_running = False

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from localmoments.errors import InputError, UnusableAnswerError
 from service.http.encodings import (
-    read_json,
     parse_base64_row,
-    parse_row,
     parse_json_rows,
     parse_npy_rows,
+    parse_row,
+    read_json,
     write_json,
     write_npy,
     write_npz,
