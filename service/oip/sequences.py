@@ -24,9 +24,9 @@ from localmoments.errors import (
 )
 from service.caller import Caller
 from service.chains.call import ChainCall, Sample
-from service.chains.plan import digest
-from service.chains.service import ChainService, chain_id
-from service.chains.spec import STEPS, ChainSpec, Start, StepRange
+from service.chains.planning import digest
+from service.chains.service import ChainService, make_chain_id
+from service.chains.spec import STEPS, CallSpec, ChainSpec, Start
 from service.http.dependencies import off_loop, walkable
 from service.oip.request import Asked
 from service.oip.response import Facts
@@ -52,7 +52,7 @@ async def advanced(
     said, chains = asked.parameters, walkable(request)
     _check(said)
     key = _key(model, said.sequence_id)
-    chain = chain_id(caller, key)
+    chain = make_chain_id(caller, key)
     with _in_words_of(said.sequence_id, chain):
         if said.steps == 0:
             dtype = surface.model.manifest.normaliser.dtype
@@ -61,10 +61,10 @@ async def advanced(
         if said.sequence_start:
             run = await _opened(chains, making, stretch, caller, key, said.sequence_id)
         else:
-            run = await chains.go_on(chain, making, stretch, caller)
+            run = await chains.resume(chain, making, stretch, caller)
         samples = await walked(run, request)
         if said.sequence_end:
-            await chains.end(chain, caller)
+            await chains.delete(chain, caller)
     stacked = await off_loop(sum(s.z.size for s in samples), _stacked, run, samples)
     return Advanced(run.plan.model, {"samples": stacked}, _facts(run, said))
 
@@ -111,16 +111,16 @@ def _scale(said: float | str | None) -> list[float] | None:
     return scale
 
 
-def _stretch(said: InferParameters) -> StepRange:
+def _stretch(said: InferParameters) -> CallSpec:
     steps = STEPS if said.steps is None else said.steps
     seconds = said.timeout / 1e6 if said.timeout else None
-    return StepRange(steps, said.thin, said.emit, said.from_step, seconds=seconds)
+    return CallSpec(steps, said.thin, said.emit, said.from_step, seconds=seconds)
 
 
 async def _opened(
     chains: ChainService,
     making: ChainSpec,
-    stretch: StepRange,
+    stretch: CallSpec,
     caller: Caller,
     key: str,
     sequence: int | str,
@@ -142,8 +142,8 @@ async def _ended(
     caller: Caller,
     dtype: np.dtype[np.floating],
 ) -> Advanced:
-    standing = await chains.look(chain, caller)
-    await chains.end(chain, caller)
+    standing = await chains.get(chain, caller)
+    await chains.delete(chain, caller)
     facts = {"sequence_id": said.sequence_id, "chain": chain, "step": standing.record.head.step}
     none = np.empty((0, *standing.x.shape), dtype)
     return Advanced(standing.plan.model, {"samples": none}, facts)
@@ -164,10 +164,10 @@ def _facts(run: ChainCall, said: InferParameters) -> Facts:
     return {
         "sequence_id": said.sequence_id,
         "chain": run.chain,
-        "kernel": run.plan.kernel,
-        "seed": run.plan.seed,
-        "from_step": run.course.from_step,
-        "step": run.course.to_step,
+        "kernel": run.plan.transition.kernel,
+        "seed": run.plan.transition.seed,
+        "from_step": run.steps.from_step,
+        "step": run.steps.to_step,
     }
 
 

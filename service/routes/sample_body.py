@@ -8,7 +8,8 @@ from fastapi import Request
 
 from localmoments.arrays import Reals
 from localmoments.errors import InputError
-from service.chains.spec import ChainSpec, Known, Start, StepRange
+from localmoments.transition import ClampSpec
+from service.chains.spec import CallSpec, ChainSpec, Start
 from service.http import problems
 from service.http.chain_schemas import FromChain, SampleQuery, SampleRequest
 from service.http.dependencies import off_loop
@@ -21,7 +22,7 @@ PLACEHOLDER = [[0.0]]  # for rows that were read already and that pydantic would
 @dataclass(frozen=True)
 class Asked:
     making: ChainSpec
-    stretch: StepRange
+    stretch: CallSpec
     chain: str | None
     stream: bool
 
@@ -83,15 +84,15 @@ def _start(said: SampleRequest, points: Reals | None) -> Start | None:
     return Start(said.start) if isinstance(said.start, str) else None
 
 
-def _known(said: SampleRequest, values: Reals | None, std: Reals | None) -> Known | None:
+def _known(said: SampleRequest, values: Reals | None, std: Reals | None) -> ClampSpec | None:
     if said.clamp is None or values is None:
         return None
     if std is None:
         std = np.full((1, 1), said.clamp.std or 0.0)
-    return Known(np.atleast_2d(np.array(said.clamp.mask, bool)), values, std)
+    return ClampSpec(np.atleast_2d(np.array(said.clamp.mask, bool)), values, std)
 
 
-def _asked(said: SampleQuery | SampleRequest, start: Start | None, known: Known | None) -> Asked:
+def _asked(said: SampleQuery | SampleRequest, start: Start | None, known: ClampSpec | None) -> Asked:
     scale: Any = said.scale
     making = ChainSpec(
         model=said.model,
@@ -106,5 +107,5 @@ def _asked(said: SampleQuery | SampleRequest, start: Start | None, known: Known 
         metropolis=said.metropolis,
     )
     seconds = None if said.timeout_ms is None else said.timeout_ms / 1000
-    stretch = StepRange(said.steps, said.thin, said.emit, said.from_step, seconds=seconds)
+    stretch = CallSpec(said.steps, said.thin, said.emit, said.from_step, seconds=seconds)
     return Asked(making, stretch, said.chain, said.stream)

@@ -13,7 +13,7 @@ import pytest
 
 from localmoments.arrays import Floats
 from localmoments.chain import Clamp, Transition, default_transition, first_state, positions
-from localmoments.errors import DivergedError, OverloadError, UnusableAnswerError, WorkerError
+from localmoments.errors import DivergedError, OverloadError, UnusableAnswerError, ComputeError
 from localmoments.model import Arrays, Model
 from localmoments.starts import from_data
 from service.engine.batcher import Batcher
@@ -284,10 +284,10 @@ def test_a_failing_batcher_fails_every_caller_says_so_and_begins_anew(
             waiting = [reconstruct(executor, model, rows(1)) for _ in range(3)]
             chain = executor.walk(model, *leg(model, 2, 3, 50))
             for answer in await asyncio.gather(*waiting, return_exceptions=True):
-                assert isinstance(answer, WorkerError)
+                assert isinstance(answer, ComputeError)
             await chain.ended()
-            assert isinstance(chain.error, WorkerError)
-        with pytest.raises(WorkerError):
+            assert isinstance(chain.error, ComputeError)
+        with pytest.raises(ComputeError):
             executor.batcher.check()
         assert len((await reconstruct(executor, model, rows(2)))["mean"]) == 2
 
@@ -302,10 +302,10 @@ def test_closing_fails_what_waits(model: Watched) -> None:
         await run.changed()
         time.sleep(0.05)
         await asyncio.to_thread(executor.close)
-        with pytest.raises(WorkerError):
+        with pytest.raises(ComputeError):
             await reconstruct(executor, model, rows(1))
         run.halt()  # it had paused
         await asyncio.wait_for(run.ended(), 5)
-        assert isinstance(run.error, WorkerError)
+        assert isinstance(run.error, ComputeError)
 
     asyncio.run(close())
