@@ -185,9 +185,7 @@ class ChainCall:
             return
         head = Snapshot(newest[0], newest[1].tobytes())
         try:
-            await self._store.commit(
-                self._lease, self.step, head, self._new_base, release=release
-            )
+            await self._store.commit(self._lease, self.step, head, self._new_base, release=release)
         except LocalMomentsError:
             self._is_lost = True  # nothing more can be committed under this lease
             raise

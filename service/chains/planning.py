@@ -101,7 +101,7 @@ def make_plan(
         walkers=walkers,
         burn_in=spec.burn_in or 0,
         thin=call.thin or min(THIN, call.steps),
-        emit=call.emit or m.default_emit,
+        emit=call.emit or ("noisy" if m.default_emit == "noisy" else "mean"),
         start=describe_start(spec.start or Start()),
         request=request,
     )

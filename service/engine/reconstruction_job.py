@@ -36,7 +36,7 @@ class ReconstructionJob(OneShot):
         moved = np.subtract(mean, z, dtype=np.float64)  # (n, d)
         error = np.sqrt(np.vecdot(moved, moved) / x.shape[1])
         if not np.isfinite(error).all():
-            raise UnusableAnswerError(f"{self.model.manifest.reference} gave NaN or infinity.")
+            raise UnusableAnswerError(f"{self.model.manifest.reference} returned NaN or infinity.")
         return {"reconstruction": units.to_user(mean), "error": error}
 
     def take_outputs(self, outputs: Named) -> Next:

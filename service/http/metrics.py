@@ -34,8 +34,11 @@ class _Tallies(Collector):
         row_steps = batcher.chain_row_steps
         for name, text, value in (
             ("localmoments_commits", "States of chains written to the store.", store.commits),
-            ("localmoments_conflicts", "Calls and commits refused because another call holds the "
-             "chain's lease.", store.conflicts),
+            (
+                "localmoments_conflicts",
+                "Calls and commits refused because another call holds the chain's lease.",
+                store.conflicts,
+            ),
             ("localmoments_chains_opened", "Chains created, forks included.", created),
             ("localmoments_row_steps", "Steps of chains × their walkers.", row_steps),
             ("localmoments_batch_rows", "Rows that went through graphs.", batcher.rows),

@@ -121,7 +121,11 @@ async def walked(run: ChainCall, request: Request) -> list[Sample]:
 
 
 def _cut_short(run: ChainCall) -> LateError | DrainingError:
-    facts: dict[str, Any] = {"chain": run.chain, "step": run.step, "resume": run.make_resume_request()}
+    facts: dict[str, Any] = {
+        "chain": run.chain,
+        "step": run.step,
+        "resume": run.make_resume_request(),
+    }
     if run.stop_reason == "timed_out":
         return LateError(f"Time is over; the chain is kept at step {run.step}.", **facts)
     sentence = f"The service is about to end; the chain is kept at step {run.step}."

@@ -92,7 +92,9 @@ def _known(said: SampleRequest, values: Reals | None, std: Reals | None) -> Clam
     return ClampSpec(np.atleast_2d(np.array(said.clamp.mask, bool)), values, std)
 
 
-def _asked(said: SampleQuery | SampleRequest, start: Start | None, known: ClampSpec | None) -> Asked:
+def _asked(
+    said: SampleQuery | SampleRequest, start: Start | None, known: ClampSpec | None
+) -> Asked:
     scale: Any = said.scale
     making = ChainSpec(
         model=said.model,

@@ -143,7 +143,7 @@ def _find_binary() -> Path:
 
 
 def _lock_folder(folder: Path, seconds: float) -> int:
-    """Lock a folder and return the file descriptor. The lock lasts while any process has it open."""
+    """Lock a folder and return the descriptor. The lock lasts while any process has it open."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + seconds

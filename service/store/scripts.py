@@ -1,4 +1,4 @@
-"""The Lua scripts: every operation on a chain is one script, so it happens completely or not at all.
+"""The Lua scripts. Every operation on a chain is one script, so it is atomic.
 
 A chain is one hash. A tombstone next to it outlives it and says when it ended. Both keys carry the
 hash tag `{id}`, so they share a slot of a Redis Cluster. Times are the server's, in ms.
