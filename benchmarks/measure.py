@@ -67,8 +67,8 @@ def alternate(a: Measurement, b: Measurement, rounds: int) -> tuple[list[float],
 
 
 def divide(a: Sequence[float], b: Sequence[float]) -> tuple[float, ...]:
-    """Return a / b for each round."""
-    return tuple(x / y for x, y in zip(a, b, strict=True))
+    """Return a / b for each round; NaN where b is 0."""
+    return tuple(x / y if y else float("nan") for x, y in zip(a, b, strict=True))
 
 
 def time_call(function: Callable[[], object], repeats: int = 1) -> float:
