@@ -12,11 +12,11 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from service.chains.limits import ChainLimits
+from service.chains.planning import ChainLimits
 from service.chains.service import ChainService
 from service.engine.batcher import Batcher
 from service.engine.executor import Executor
-from service.engine.repository import Repository
+from service.engine.repository import ModelRepository
 from service.graphs import Graphs
 from service.http.auth import Keyring
 from service.http.keys import read_keys
@@ -60,7 +60,7 @@ class Application(FastAPI):
 
 def create_app(settings: Settings, store_url: str) -> FastAPI:
     """Return the application. Its caller starts and stops the store at `store_url`."""
-    repository = Repository(
+    repository = ModelRepository(
         settings.models,
         default=settings.default_model,
         threads=settings.compute_threads,
@@ -154,7 +154,7 @@ def _chain_limits(settings: Settings) -> ChainLimits:
     )
 
 
-async def _reload_models(repository: Repository, seconds: float) -> None:
+async def _reload_models(repository: ModelRepository, seconds: float) -> None:
     """Look for new models every `seconds`; 0 never looks."""
     while seconds > 0:
         await asyncio.sleep(seconds)

@@ -13,7 +13,7 @@ import uvicorn
 from localmoments.errors import LocalMomentsError
 from service.app import create_app
 from service.chains.service import ChainService
-from service.engine.repository import Catalogue, Repository
+from service.engine.repository import Catalogue, ModelRepository
 from service.listening import find_url
 from service.settings import Settings
 
@@ -37,7 +37,7 @@ class Server(uvicorn.Server):
             server_header=False,
         )
         super().__init__(config)
-        self._models: Repository = app.state.models
+        self._models: ModelRepository = app.state.models
         self._chains: ChainService = app.state.chains
         self._listener, self._settings = listener, settings
         self._terminated_at: float | None = None  # monotonic time of the first signal

@@ -15,7 +15,7 @@ from fastapi.security.base import SecurityBase
 from starlette.datastructures import Headers
 
 from localmoments.errors import NoKeyError, ScopeError
-from service.caller import ANYONE, Caller, free
+from service.caller import ANYONE, Caller, charge_nothing
 from service.http.keys import Key, Scope
 from service.http.rate_limits import Clock, RateLimit
 
@@ -41,7 +41,7 @@ class KeyHolder:
 
 
 def _limit(key: str, unit: str, per_minute: int | None, clock: Clock) -> Callable[[int], None]:
-    return free if per_minute is None else RateLimit(key, unit, per_minute, clock).charge
+    return charge_nothing if per_minute is None else RateLimit(key, unit, per_minute, clock).charge
 
 
 class Keyring:

@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from service.chains.service import ChainService
-from service.engine.repository import Repository
+from service.engine.repository import ModelRepository
 
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)  # seconds
@@ -23,12 +23,16 @@ class _ChainCollector(Collector):
         self._chains = chains
 
     def collect(self) -> Iterator[Metric]:
-        chains, tally, batcher = self._chains, self._chains.tally, self._chains.batcher
+        chains, batcher, store = self._chains, self._chains.batcher, self._chains.store
         for name, text, value in (
-            ("commits", "Chain states written to the store.", tally.commits),
-            ("conflicts", "Calls or commits refused because of another writer.", tally.conflicts),
-            ("chains_opened", "Chains created or forked.", tally.opened),
-            ("row_steps", "Steps taken by chains, times their walkers.", chains.row_steps),
+            ("commits", "Chain states written to the store.", store.commits),
+            (
+                "conflicts",
+                "Calls and commits refused because another call holds the lease.",
+                store.conflicts,
+            ),
+            ("chains_opened", "Chains created or forked.", chains.created),
+            ("row_steps", "Steps taken by chains, times their walkers.", batcher.chain_row_steps),
             ("batch_rows", "Rows computed by graph calls.", batcher.rows),
             ("batches", "Graph calls.", batcher.passes),
             ("worker_failures", "Restarts of the compute thread.", batcher.restarts),
@@ -47,7 +51,7 @@ class Metrics:
     Requests are counted by route template, so that the number of labels stays small.
     """
 
-    def __init__(self, models: Repository, chains: ChainService) -> None:
+    def __init__(self, models: ModelRepository, chains: ChainService) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(_ChainCollector(chains))
         ProcessCollector(registry=self.registry)

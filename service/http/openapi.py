@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from localmoments.arrays import Reals
 from localmoments.errors import LocalMomentsError
 from localmoments.model import Model
-from service.engine.repository import Repository
+from service.engine.repository import ModelRepository
 from service.http.encodings import JSON, NPY
 from service.http.fields import CHAIN_ID
 from service.http.problems import KINDS, PROBLEM, Problem
@@ -101,7 +101,7 @@ def _refer_headers(*names: str) -> Schema:
     return {n: {"$ref": f"#/components/headers/{n}"} for n in ("X-Request-ID", *names)}
 
 
-def make_openapi(app: FastAPI, models: Repository) -> Callable[[], Schema]:
+def make_openapi(app: FastAPI, models: ModelRepository) -> Callable[[], Schema]:
     """Return a function for `app.openapi`; its examples follow the models that are served."""
     document: Schema = {}
     shown: tuple[object, Schema] = (None, {})
@@ -187,7 +187,7 @@ def _describe_security(document: Schema, has_keys: bool) -> None:
                 operation["responses"].pop(status, None)
 
 
-def _find_example_model(models: Repository) -> tuple[Model | None, bool]:
+def _find_example_model(models: ModelRepository) -> tuple[Model | None, bool]:
     """Return the model of the examples, and whether it is the default.
 
     That is the default model if its rows are short enough to read, otherwise the narrowest one.

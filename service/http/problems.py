@@ -78,7 +78,7 @@ KINDS: Mapping[type[Exception], Kind] = {
     errors.RateError: Kind(429, "rate", "The API key's rate limit is reached"),
     errors.OverloadError: Kind(429, "overload", "The service is overloaded"),
     errors.LateError: Kind(408, "late", "The request exceeded its time limit"),
-    errors.WorkerError: Kind(503, "worker", "The computation failed and is restarting"),
+    errors.ComputeError: Kind(503, "worker", "The computation failed and is restarting"),
     errors.StoreError: Kind(503, "store-down", "The chain store does not respond"),
     errors.DrainingError: Kind(503, "draining", "The service is shutting down"),
     errors.NoModelError: Kind(503, "no-model", "No usable model"),

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from service.chains.service import ChainService
-from service.engine.repository import Catalogue, Repository
+from service.engine.repository import Catalogue, ModelRepository
 from service.http.metrics import Metrics
 from service.inference import Inference
 
@@ -25,7 +25,7 @@ async def get_chains(request: Request) -> ChainService:
 
 async def get_catalogue(request: Request) -> Catalogue:
     """Return the models served at this moment; a reload does not change the catalogue."""
-    models: Repository = request.app.state.models
+    models: ModelRepository = request.app.state.models
     return models.catalogue
 
 

@@ -97,7 +97,7 @@ async def stop_on_disconnect(call: ChainCall, receive: Receive) -> AsyncIterator
 async def _wait_for_disconnect(call: ChainCall, receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    call.halt("gone")
+    call.stop("disconnected")
 
 
 class SampleStream(Response):
@@ -117,7 +117,7 @@ class SampleStream(Response):
             await _send(send, self._framing.head(self._head))
             while samples := await self._next_samples(scope):
                 await _send(send, await run_off_loop(_size(samples), self._write_samples, samples))
-            if call.halted == "gone":
+            if call.stop_reason == "disconnected":
                 raise ClientDisconnect
             await send({"type": "http.response.body", "body": self._tail})
 
@@ -125,7 +125,7 @@ class SampleStream(Response):
         """Return the next samples; at the end or after a failure, none, and set the tail."""
         call = self._call
         try:
-            if samples := await call.next():
+            if samples := await call.fetch_next():
                 return samples
         except Exception as error:
             if not isinstance(error, LocalMomentsError):
@@ -133,10 +133,10 @@ class SampleStream(Response):
             problem = problems.problem_fields(error, scope)
             tail = {"error": problem, "chain": call.chain, "step": call.step}
         else:
-            if call.finished:
-                tail = {"done": True, "step": call.course.to_step, **call.diagnostics()}
+            if call.is_finished:
+                tail = {"done": True, "step": call.steps.to_step, **call.get_diagnostics()}
             else:
-                tail = {"done": False, "step": call.step, "resume": call.rest()}
+                tail = {"done": False, "step": call.step, "resume": call.make_resume_request()}
         self._tail = self._framing.tail(tail)
         return []
 

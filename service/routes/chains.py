@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
-from service.chains.forking import Change
+from service.chains.planning import Change
 from service.chains.service import ChainStatus
 from service.http.auth import Reader, Sampler
 from service.http.bodies import read_model
@@ -48,7 +48,7 @@ PROBLEMS = describe_problems(401, 403, 404, 406, 409, 410, 422, 429, 500, 503)
 async def look(request: Request, chain: Id, chains: Chains, caller: Reader) -> Response:
     """Return the chain's step, parameters, points, and the steps it can be resumed from."""
     kind = response_format(request, (JSON, NPY))
-    return await _encode(await chains.look(chain, caller), kind)
+    return await _encode(await chains.get(chain, caller), kind)
 
 
 @router.delete(
@@ -63,7 +63,7 @@ async def look(request: Request, chain: Id, chains: Chains, caller: Reader) -> R
 )
 async def end(chain: Id, chains: Chains, caller: Sampler) -> Response:
     """Delete the chain. A call that is using it fails at its next commit."""
-    await chains.end(chain, caller)
+    await chains.delete(chain, caller)
     return Response(status_code=204)
 
 

@@ -133,7 +133,7 @@ async def _find_point(
 async def _find_walker(
     chain: str, query: MomentsQuery, chains: ChainService, caller: Caller
 ) -> tuple[Reals, str]:
-    status = await chains.look(chain, caller)
+    status = await chains.get(chain, caller)
     if query.walker >= len(status.x):
         raise InputError(
             f"walker must be less than {len(status.x)}, the number of walkers of chain {chain}; "

@@ -14,9 +14,9 @@ from localmoments.errors import DrainingError, InputError, LateError
 from localmoments.transition import ClampSpec
 from service.caller import Caller
 from service.chains.call import ChainCall, Sample
-from service.chains.plan import digest
+from service.chains.planning import Plan, digest
 from service.chains.service import ChainService
-from service.chains.spec import ChainSpec, Start, StepRange
+from service.chains.spec import CallSpec, ChainSpec, Start
 from service.http import problems
 from service.http.auth import Sampler
 from service.http.bodies import read_body
@@ -117,7 +117,7 @@ class _Asked:
     """A parsed request."""
 
     spec: ChainSpec
-    steps: StepRange
+    steps: CallSpec
     chain: str | None
     stream: bool
 
@@ -197,7 +197,7 @@ def _make_asked(
         metropolis=given.metropolis,
     )
     seconds = None if given.timeout_ms is None else given.timeout_ms / 1000
-    steps = StepRange(given.steps, given.thin, given.emit, given.from_step, seconds=seconds)
+    steps = CallSpec(given.steps, given.thin, given.emit, given.from_step, seconds=seconds)
     return _Asked(spec, steps, given.chain, given.stream)
 
 
@@ -213,7 +213,7 @@ async def _open_call(
     chains: ChainService, asked: _Asked, caller: Caller, key: str | None
 ) -> ChainCall:
     if asked.chain is not None:
-        return await chains.go_on(asked.chain, asked.spec, asked.steps, caller)
+        return await chains.resume(asked.chain, asked.spec, asked.steps, caller)
     named = None if key is None else (key, digest(_fingerprint(asked)))
     return await chains.open(asked.spec, asked.steps, caller, named)
 
@@ -228,17 +228,21 @@ def _fingerprint(asked: _Asked) -> Any:
 async def collect_samples(call: ChainCall, request: Request) -> list[Sample]:
     """Return every sample of a call that is not streamed."""
     async with call, stop_on_disconnect(call, request.receive):
-        samples = await call.all()
-    if call.halted == "gone":
+        samples = await call.fetch_all()
+    if call.stop_reason == "disconnected":
         raise ClientDisconnect
-    if not call.finished:
+    if not call.is_finished:
         raise _make_cut_short_error(call)
     return samples
 
 
 def _make_cut_short_error(call: ChainCall) -> LateError | DrainingError:
-    facts: dict[str, Any] = {"chain": call.chain, "step": call.step, "resume": call.rest()}
-    if call.halted == "late":
+    facts: dict[str, Any] = {
+        "chain": call.chain,
+        "step": call.step,
+        "resume": call.make_resume_request(),
+    }
+    if call.stop_reason == "timed_out":
         sentence = f"The time limit is reached. The chain is kept at step {call.step}."
         return LateError(sentence, **facts)
     sentence = f"The service is shutting down. The chain is kept at step {call.step}."
@@ -251,20 +255,30 @@ def describe_call(call: ChainCall) -> dict[str, Any]:
     return {
         "chain": call.chain,
         **describe_plan(plan),
-        "thin": call.course.thin,
-        "emit": call.emit,
-        "from_step": call.course.from_step,
-        "step": call.course.to_step,
-        "shape": [call.course.kept, plan.walkers, d],
+        "thin": call.steps.thin,
+        "emit": call.steps.emit,
+        "from_step": call.steps.from_step,
+        "step": call.steps.to_step,
+        "shape": [call.steps.samples, plan.walkers, d],
     }
 
 
-def describe_plan(plan: Any) -> dict[str, Any]:
+def describe_plan(plan: Plan) -> dict[str, Any]:
     """Return the fields of a response that come from the plan."""
-    names = ("model", "kernel", "floor", "seed", "walkers", "burn_in", "thin", "emit")
-    scale = plan.scale[0] if len(plan.scale) == 1 else list(plan.scale)
-    metropolis = {"metropolis": True} if plan.metropolis else {}
-    return {**{name: getattr(plan, name) for name in names}, "scale": scale, **metropolis}
+    transition = plan.transition
+    scale = list(transition.scale)
+    fields = {
+        "model": plan.model,
+        "kernel": transition.kernel,
+        "floor": transition.floor,
+        "seed": transition.seed,
+        "walkers": plan.walkers,
+        "burn_in": plan.burn_in,
+        "thin": plan.thin,
+        "emit": plan.emit,
+        "scale": scale[0] if len(scale) == 1 else scale,
+    }
+    return fields | ({"metropolis": True} if transition.metropolis else {})
 
 
 def _headers(call: ChainCall) -> dict[str, str]:
@@ -272,13 +286,13 @@ def _headers(call: ChainCall) -> dict[str, str]:
         "vary": "accept",
         "x-model": call.plan.model,
         "x-chain-id": call.chain,
-        "x-chain-step": str(call.course.to_step),
+        "x-chain-step": str(call.steps.to_step),
     }
 
 
 def _make_response(call: ChainCall, samples: Sequence[Sample], kind: str) -> Response:
     """Send piece by piece, so that a large response is neither encoded at once nor held twice."""
-    fields = describe_call(call) | call.diagnostics()
+    fields = describe_call(call) | call.get_diagnostics()
     dtype = call.model.manifest.normaliser.dtype
     if kind == NPY:
         pieces = _write_npy(samples, fields["shape"], dtype)
