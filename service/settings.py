@@ -285,12 +285,12 @@ def list_groups() -> dict[str, list[str]]:
 
 def warn_unknown() -> list[str]:
     """Return a warning for each environment variable that looks like a setting and is none."""
-    known = [make_variable(field) for field in Settings.model_fields]
+    known = [field.upper() for field in Settings.model_fields]
     warnings = []
     for name in sorted(os.environ):
-        if name.startswith(PREFIX) and name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f" Did you mean {close[0]}?" if close else ""
+        if name.startswith(PREFIX) and (suffix := name.removeprefix(PREFIX)) not in known:
+            close = difflib.get_close_matches(suffix, known, n=1)
+            hint = f" Did you mean {PREFIX}{close[0]}?" if close else ""
             warnings.append(f"{name} is set, but there is no such setting.{hint}")
     return warnings
 

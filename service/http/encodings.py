@@ -68,7 +68,7 @@ def parse_json_rows(value: object, *, numbers: bool = False, name: str = "x") ->
     lengths = {len(row) for row in value}
     if len(lengths) > 1:
         raise InputError(
-            f"The rows of {name} must have the same length; got {min(lengths)} and {max(lengths)}."
+            f"{name} must have rows of equal length; got {min(lengths)} and {max(lengths)}."
         )
     is_finite = _is_surely_finite(value)
     if not (is_finite and numbers) and not all(set(map(type, row)) <= NUMBERS for row in value):

@@ -26,7 +26,7 @@ BAD: dict[str, tuple[int, str, dict[str, Any]]] = {
     "start": (422, "start", {"start": "here"}),
     "start of two kinds": (422, "start", {"start": {"points": [ROW], "chain": "0" * 32}}),
     "narrow points": (422, "start.points has 3 columns", {"start": {"points": [[1, 2, 3]]}}),
-    "ragged points": (422, "start.points has rows of 1", {"start": {"points": [[1], [1, 2]]}}),
+    "ragged points": (422, "start.points must have rows", {"start": {"points": [[1], [1, 2]]}}),
     "words for points": (422, "start.points contains", {"start": {"points": [["a"] * 8]}}),
     "no points": (422, "start.points has no rows", {"start": {"points": []}}),
     "far points": (422, "start.points[0][0] is 1e+38", {"start": {"points": [[1e38, *ROW[1:]]]}}),
