@@ -1,0 +1,79 @@
+"""A generator of graph calls on the batcher: local moments, as one job.
+
+Each call that the generator yields is one pass. The algebra between passes, such as an eigen-
+decomposition, runs on the executor's algebra thread, so that it does not hold up other passes. The
+job pauses meanwhile. A request crosses between event loop and compute threads twice: once to queue
+the job, and once to deliver its result.
+"""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Generic, TypeVar
+
+from localmoments.arrays import Arrays, Named
+from localmoments.graph_calls import Call, Calls, check_finite
+from localmoments.model import Model
+from service.engine.batcher import Batcher
+from service.engine.job import Job, Next
+
+T = TypeVar("T")
+
+
+class CallsJob(Job, Generic[T]):
+    """One request's generator; `result` is its answer. Create it on the event loop."""
+
+    def __init__(
+        self, batcher: Batcher, algebra: ThreadPoolExecutor, model: Model, calls: Calls[T]
+    ) -> None:
+        call = next(calls)
+        super().__init__(model, call.graph, _count_rows(call))
+        self._batcher, self._algebra, self._calls = batcher, algebra, calls
+        self._loop = asyncio.get_running_loop()
+        self.result: asyncio.Future[T] = self._loop.create_future()
+        self._set_call(call)
+
+    def _set_call(self, call: Call) -> None:
+        """Make this the next pass; jobs whose rows have the same shapes share it."""
+        shapes = tuple((name, array.shape[1:]) for name, array in call.inputs.items())
+        self._call, self.graph, self.rows = call, call.graph, _count_rows(call)
+        self.key = (id(self.model), call.graph, ("calls", shapes))
+
+    def inputs(self) -> Named:
+        return dict(self._call.inputs)
+
+    def take(self, outputs: Named) -> Next:
+        self._algebra.submit(self._continue, outputs)
+        return Next.PAUSE
+
+    def _continue(self, outputs: Arrays) -> None:
+        """Run the algebra up to the next call; on the algebra thread."""
+        try:
+            if not self.over:
+                check_finite(self.model, outputs)
+                self._set_call(self._calls.send(outputs))
+        except StopIteration as end:
+            self._value: T = end.value
+            self._batcher.finish(self)
+        except Exception as error:
+            self._batcher.finish(self, error)
+        else:
+            self._batcher.resume(self)  # which ends the job if its request was cancelled
+
+    def end(self, error: Exception | None) -> None:
+        """Deliver the result; on the batcher's or the algebra thread."""
+        self._loop.call_soon_threadsafe(partial(self._deliver, error))
+
+    def _deliver(self, error: Exception | None) -> None:
+        if self.result.done():
+            return
+        if error is not None:
+            self.result.set_exception(error)
+        elif self.over:
+            self.result.cancel()
+        else:
+            self.result.set_result(self._value)
+
+
+def _count_rows(call: Call) -> int:
+    return len(next(iter(call.inputs.values())))
