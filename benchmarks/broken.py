@@ -1,6 +1,6 @@
 """How many samples of an image model are no pictures at all: blank, white, or black with specks.
 
-    python benchmarks/broken.py models/mnist-dae/1 --data ../shared/data/mnist-train.npz
+    python benchmarks/broken.py models/mnist-dae/1 --data mnist-train.npz
 
 A sample is broken if it is one of
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.conditional gaussian
     python -m benchmarks.conditional spiral
-    python -m benchmarks.conditional mnist --data ../shared/data/mnist-train.npz --pictures out.png
+    python -m benchmarks.conditional mnist --data mnist-train.npz --pictures out.png
     python -m benchmarks.conditional cost
 
 "before" is what `clamp` did up to version 1: after each step of the kernel, put the known columns
@@ -28,7 +28,8 @@ from localmoments.clamp import noise_levels
 from localmoments.gaussian import Gaussian, Measurement
 from localmoments.model import Model
 from localmoments.transition import Clamp, Transition
-from trainer.data.known_laws import Spiral
+from trainer.data.known_sets import locate_file
+from trainer.data.synthetic import Spiral
 from trainer.evaluate.cache import Tensors, cached
 from trainer.evaluate.classifier import Classifier, Network, judged, train
 
@@ -278,7 +279,7 @@ def main() -> None:
     torch.set_num_threads(1)
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("what", choices=("gaussian", "spiral", "mnist", "cost"))
-    parser.add_argument("--data", type=Path, default=Path("../shared/data/mnist-train.npz"))
+    parser.add_argument("--data", help="MNIST's file or its folder (default: $LOCALMOMENTS_DATA)")
     parser.add_argument("--columns", type=int, nargs="+", default=[2, 8, 24, 64])
     parser.add_argument("--levels", type=float, nargs="+", default=[2.0, 1.0, 0.5])
     parser.add_argument("--walkers", type=int, help="for each mask (2000) or slice (64)")
@@ -291,7 +292,7 @@ def main() -> None:
     elif asked.what == "spiral":
         spiral(asked.walkers or 64, asked.steps or 90)
     elif asked.what == "mnist":
-        mnist(asked.data, asked.digits, asked.steps or 12, asked.pictures)
+        mnist(locate_file("mnist", asked.data), asked.digits, asked.steps or 12, asked.pictures)
     else:
         cost(asked.steps or 5)
 

@@ -15,7 +15,7 @@ from localmoments.artefact import MANIFEST
 from trainer.card import CAPTIONS, card
 from trainer.config import make_recipe
 from trainer.data import DataOptions, Dataset, load, split
-from trainer.data.known_sets import NAMED
+from trainer.data.known_sets import KNOWN_SETS
 from trainer.errors import explain_write_errors
 from trainer.evaluate import Watch, check_width, evaluate, open_model, plan_for
 from trainer.evaluate.album import draw_album
@@ -58,7 +58,7 @@ def data_options(body: Mapping[str, Any], path: str | None) -> DataOptions:
     """The data that the manifest names, at its place or at another."""
     body = dict(body)
     if path:
-        named = body["source"] in NAMED and Path(path).suffix != ".csv"
+        named = body["source"] in KNOWN_SETS and Path(path).suffix != ".csv"
         body["path" if named else "source"] = path
     return make_recipe({"name": "data", "data": body}).data
 
@@ -67,7 +67,7 @@ def _test_rows(options: DataOptions, path: str | None) -> Dataset | None:
     """All rows of another file, read as the training data is."""
     if path is None:
         return None
-    if options.source in NAMED:
+    if options.source in KNOWN_SETS:
         return load(replace(options, rows=None, path=path), None)
     return load(replace(options, rows=None, source=path), None)
 

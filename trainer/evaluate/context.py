@@ -122,7 +122,7 @@ def centres(court: Court, count: int) -> Floats:
 
 def known_law(court: Court) -> dict[str, float] | str | None:
     """Samples of independent chains against exact draws, where the law is known."""
-    truth, plan = court.dataset.truth, court.plan
+    truth, plan = court.dataset.law, court.plan
     if truth is None:
         return None
     last = plan.burn_in
