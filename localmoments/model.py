@@ -469,7 +469,7 @@ def _read_clamp(clamp: ClampSpec | Mapping[str, Any]) -> ClampSpec:
     mask, values = np.asarray(clamp["mask"]), _read_rows(clamp["values"], "clamp.values")[0]
     if mask.dtype != np.bool_ or mask.ndim not in (1, 2):
         raise InputError("clamp.mask must be booleans, (d,) or (n, d).")
-    std = clamp.get("std")
+    std: Any = clamp.get("std")
     errors = np.full((1, 1), std or 0.0) if np.ndim(std) == 0 else _read_rows(std, "clamp.std")[0]
     return ClampSpec(np.atleast_2d(mask), values, errors)
 
@@ -505,4 +505,6 @@ def _list_versions(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     folders = [f for f in folder.iterdir() if f.name.isdecimal()]
-    return sorted((f for f in folders if (f / artefact.MANIFEST).is_file()), key=lambda f: int(f.name))
+    return sorted(
+        (f for f in folders if (f / artefact.MANIFEST).is_file()), key=lambda f: int(f.name)
+    )

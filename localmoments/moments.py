@@ -96,13 +96,12 @@ class Moments:
     def take_row(self, row: int) -> Moments:
         """Return the moments at one row; arrays lose their first axis."""
         names = ("x", "mean", "eigenvalues", "tangents", "score", "covariance", "dimension")
-        fields = {name: getattr(self, name) for name in (*names, "trust")}
-        curve = self.dimension_curve
-        return replace(
-            self,
-            dimension_curve=None if curve is None else (curve[0], curve[1][row]),
-            **{name: None if value is None else value[row] for name, value in fields.items()},
-        )
+        rows: dict[str, Any] = {name: getattr(self, name) for name in (*names, "trust")}
+        fields: dict[str, Any] = {k: None if v is None else v[row] for k, v in rows.items()}
+        if self.dimension_curve is not None:
+            sigma, dimension = self.dimension_curve
+            fields["dimension_curve"] = (sigma, dimension[row])
+        return replace(self, **fields)
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,8 @@ def leading_spectra(
         toward: (n, d), a vector that each space contains, in the coordinates of the eigenvectors.
         scale: (d,); the pairs are those of D A D.
     """
-    search = search_spectra(*x.shape, rank, toward, scale)
+    n, d = x.shape
+    search = search_spectra(n, d, rank, toward, scale)
     wanted = next(search)
     while True:
         rows = wanted.rows
@@ -140,7 +141,7 @@ def leading_spectrum(
         try:
             wanted = search.send(products(wanted.v[0])[None])
         except StopIteration as end:
-            [spectrum] = end.value
+            spectrum: Spectrum = end.value[0]
             return spectrum
 
 

@@ -10,12 +10,12 @@ need not satisfy this, least of all away from the data.
     clipped           eigenvalues that the estimator replaced: negative ones for `asymptotic`,
                       those of at least LARGEST for `inverted`
     typicality        percentile of t(x) = ‖x − r‖² − σ² tr J among clean held-out rows
-    dimension         tr J + ‖r − x‖²/σ² (FLIPD); on a k-dimensional manifold it tends to k as σ -> 0
+    dimension         tr J + ‖r − x‖²/σ² (FLIPD); tends to k on a k-dimensional manifold as σ → 0
 
 Sums over all eigenvalues come from all of them, or from a Krylov space by Gauss quadrature:
-tr f(A) ≈ mean over g of Σᵢ f(θᵢ) (gᵀuᵢ)², for the random g ~ N(0, I) that the space started with and
-its Ritz pairs (θᵢ, uᵢ). Norms and traces come from all unit vectors, or by Hutchinson's estimator
-from fixed probes v of ±1: tr J ≈ mean vᵀJ v, ‖B‖² ≈ mean ‖B v‖².
+tr f(A) ≈ mean over g of Σᵢ f(θᵢ) (gᵀuᵢ)², for the random g ~ N(0, I) that the space started with
+and its Ritz pairs (θᵢ, uᵢ). Norms and traces come from all unit vectors, or by Hutchinson's
+estimator from fixed probes v of ±1: tr J ≈ mean vᵀJ v, ‖B‖² ≈ mean ‖B v‖².
 """
 
 from __future__ import annotations

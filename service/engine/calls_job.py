@@ -1,9 +1,9 @@
-"""A generator of graph calls on the batcher: local moments, as one job.
+"""A generator of graph calls as one job of the batcher: local moments.
 
 Each call that the generator yields is one pass. The algebra between passes, such as an eigen-
-decomposition, runs on the executor's algebra thread, so that it does not hold up other passes. The
-job pauses meanwhile. A request crosses between event loop and compute threads twice: once to queue
-the job, and once to deliver its result.
+decomposition, runs on the executor's second thread, so that it does not hold up other passes; the
+job pauses meanwhile. So a request crosses between the event loop and the compute threads twice:
+once to queue the job, and once to deliver its result.
 """
 
 import asyncio
@@ -21,7 +21,12 @@ T = TypeVar("T")
 
 
 class CallsJob(Job, Generic[T]):
-    """One request's generator; `result` is its answer. Create it on the event loop."""
+    """Run a generator of graph calls. Await `result` for what it returns.
+
+    Args:
+        algebra: the thread on which the generator runs between passes. The first call is made
+            by the constructor, on the event loop.
+    """
 
     def __init__(
         self, batcher: Batcher, algebra: ThreadPoolExecutor, model: Model, calls: Calls[T]
@@ -34,42 +39,42 @@ class CallsJob(Job, Generic[T]):
         self._set_call(call)
 
     def _set_call(self, call: Call) -> None:
-        """Make this the next pass; jobs whose rows have the same shapes share it."""
+        """Make this the next pass. Jobs whose rows have the same shapes share it."""
         shapes = tuple((name, array.shape[1:]) for name, array in call.inputs.items())
         self._call, self.graph, self.rows = call, call.graph, _count_rows(call)
-        self.key = (id(self.model), call.graph, ("calls", shapes))
+        self.batch_key = (id(self.model), call.graph, ("calls", shapes))
 
-    def inputs(self) -> Named:
+    def make_inputs(self) -> Named:
         return dict(self._call.inputs)
 
-    def take(self, outputs: Named) -> Next:
+    def take_outputs(self, outputs: Named) -> Next:
         self._algebra.submit(self._continue, outputs)
         return Next.PAUSE
 
     def _continue(self, outputs: Arrays) -> None:
-        """Run the algebra up to the next call; on the algebra thread."""
+        """Run the generator to its next call, on the algebra thread."""
         try:
-            if not self.over:
+            if not self.cancelled:
                 check_finite(self.model, outputs)
                 self._set_call(self._calls.send(outputs))
         except StopIteration as end:
             self._value: T = end.value
-            self._batcher.finish(self)
+            self._batcher.finish(self, None)
         except Exception as error:
             self._batcher.finish(self, error)
         else:
-            self._batcher.resume(self)  # which ends the job if its request was cancelled
+            self._batcher.resume(self)  # the batcher drops it if it is cancelled
 
-    def end(self, error: Exception | None) -> None:
-        """Deliver the result; on the batcher's or the algebra thread."""
-        self._loop.call_soon_threadsafe(partial(self._deliver, error))
+    def finish(self, error: Exception | None) -> None:
+        # Not through the notifier, which belongs to the batcher's thread: this may be the other.
+        self._loop.call_soon_threadsafe(partial(self._set_result, error))
 
-    def _deliver(self, error: Exception | None) -> None:
+    def _set_result(self, error: Exception | None) -> None:
         if self.result.done():
             return
         if error is not None:
             self.result.set_exception(error)
-        elif self.over:
+        elif self.cancelled:
             self.result.cancel()
         else:
             self.result.set_result(self._value)
