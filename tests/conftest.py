@@ -23,6 +23,8 @@ from trainer.onnx_files import write_graph
 from trainer.prepare import Prepared, prepare
 from trainer.run import new_run
 
+pytest_plugins = ["tests.plugins"]  # the `needs` fixture and the summary of skipped tests
+
 TINY: dict[str, Any] = {
     "name": "tiny",
     "data": {"source": "mixture", "rows": 400},
