@@ -57,4 +57,4 @@ def run_calls(model: Model, calls: Calls[T], check: Callable[[Arrays], None] | N
 def check_finite(model: Model, outputs: Arrays) -> None:
     """Raise UnusableAnswerError if an output holds NaN or infinity."""
     if not all(np.isfinite(array).all() for array in outputs.values()):
-        raise UnusableAnswerError(f"{model.manifest.reference} gave NaN or infinity.")
+        raise UnusableAnswerError(f"{model.manifest.reference} returned NaN or infinity.")

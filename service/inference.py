@@ -113,20 +113,18 @@ class Inference:
         """Refuse rows that do not fit the model, and answers beyond the limits."""
         model.manifest.check_width(x)
         if len(x) > most:
-            raise TooLargeError(f"x has {len(x)} rows, but one request may have at most {most}.")
+            raise TooLargeError(f"x has {len(x)} rows; the limit is {most}.")
         if numbers > self.limits.answer_values:
             raise TooLargeError(
-                f"The answer would hold {numbers} numbers, but one request may ask for at most "
-                f"{self.limits.answer_values}: ask for fewer rows, a lower rank or no covariance."
+                f"The answer would hold {numbers} numbers; the limit is "
+                f"{self.limits.answer_values}. Ask for fewer rows, a lower rank or no covariance."
             )
         self._executor.batcher.admit(len(x))
 
     def _check_size(self, entry: Graph, inputs: Arrays, rows: int) -> None:
         limits = self.limits
         if rows > limits.rows:
-            raise TooLargeError(
-                f"There are {rows} rows, but one request may have at most {limits.rows}."
-            )
+            raise TooLargeError(f"There are {rows} rows; the limit is {limits.rows}.")
         axes = _measure_axes(entry, inputs)
         shapes = [*entry.inputs.values(), *entry.outputs.values()]
         numbers = max(
@@ -134,8 +132,8 @@ class Inference:
         )
         if numbers > limits.answer_values:
             raise TooLargeError(
-                f"A tensor would hold {numbers} numbers, but one request may ask for at most "
-                f"{limits.answer_values}: ask for fewer rows or vectors."
+                f"A tensor would hold {numbers} numbers; the limit is {limits.answer_values}. "
+                "Ask for fewer rows or vectors."
             )
 
 

@@ -251,8 +251,10 @@ def test_what_does_not_fit_is_said_in_a_sentence(
 
 def test_limits_are_said_with_both_numbers(make_client: Any, problem: Any, x: Any) -> None:
     client = make_client(max_points=4, max_answer_values=100)
-    problem(client.post("/moments", json={"x": x.tolist()}), 413, "5 rows, but 4")
-    problem(client.post("/moments", json={"x": x[:2].tolist()}), 413, "128 numbers, but 100")
+    problem(client.post("/moments", json={"x": x.tolist()}), 413, "5 rows; the limit is 4")
+    problem(
+        client.post("/moments", json={"x": x[:2].tolist()}), 413, "128 numbers; the limit is 100"
+    )
     asked = {"x": x[:2].tolist(), "rank": 1}
     assert client.post("/moments", json=asked).status_code == 200
     asked["include"] = ["covariance"]
