@@ -17,7 +17,6 @@ from service.chains.service import ChainService
 from service.engine.batcher import Batcher
 from service.engine.executor import Executor
 from service.engine.repository import ModelRepository
-from service.graphs import Graphs
 from service.http.auth import Keyring
 from service.http.keys import read_keys
 from service.http.metrics import Metrics
@@ -105,7 +104,6 @@ def create_app(settings: Settings, store_url: str) -> FastAPI:
     app.state.models = repository
     app.state.inference = Inference(repository, executor, _limits(settings))
     app.state.chains = chain_service
-    app.state.graphs = Graphs(executor, settings.max_rows, settings.max_answer_values)
     app.state.max_body_bytes = settings.max_body_bytes
     app.state.metrics = metrics
     keys = read_keys(settings.keys_file)

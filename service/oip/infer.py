@@ -11,6 +11,7 @@ from service.caller import Caller
 from service.http.auth import Reader
 from service.http.openapi import describe_body, describe_problems, describe_response
 from service.http.route import HotRoute
+from service.http.state import InferenceUse
 from service.http.timeouts import time_limit
 from service.inference import Inference
 from service.oip.messages import BINARY, JSON_LENGTH, encode_response, read_request
@@ -54,26 +55,32 @@ JsonLength = Annotated[
 ]
 
 
-async def run(request: Request, caller: Caller, name: str, version: str | None = None) -> Response:
+async def run(
+    request: Request, inference: Inference, caller: Caller, name: str, version: str | None = None
+) -> Response:
     """Handle an infer request: parse, run the target, encode."""
     target = find_target(request.app.state.models.catalogue, name, version)
     body, inputs = await read_request(request, target)
     timeout = body.parameters.timeout  # microseconds
     async with time_limit(math.ceil(timeout / 1000) if timeout else None):
         if target.graph is None:
-            outputs = await _reconstruct(request, target, body, inputs, caller)
+            outputs = await _reconstruct(inference, target, body, inputs, caller)
         else:
-            outputs = await request.app.state.graphs.run(target.model, target.graph, inputs, caller)
+            outputs = await inference.run_graph(target.model, target.graph, inputs, caller)
     return await encode_response(target, body, outputs)
 
 
 async def _reconstruct(
-    request: Request, target: Target, body: InferRequest, inputs: dict[str, Array], caller: Caller
+    inference: Inference,
+    target: Target,
+    body: InferRequest,
+    inputs: dict[str, Array],
+    caller: Caller,
 ) -> Named:
     x = inputs["x"]
     caller.charge(len(x))
-    inference: Inference = request.app.state.inference
-    result = await inference.reconstruct(x, target.model.manifest.reference, body.parameters.sigma)
+    reference = target.model.manifest.reference
+    result = await inference.reconstruct(x, reference, body.parameters.sigma)
     return {"reconstruction": result.reconstruction, "error": result.error.astype("f8", copy=False)}
 
 
@@ -82,14 +89,18 @@ router = APIRouter(tags=["inference protocol"], route_class=HotRoute)
 
 @router.post(PATH, summary="Run a model or one of its graphs", **OPENAPI)
 async def infer(
-    request: Request, model: ModelName, caller: Reader, json_length: JsonLength = None
+    request: Request,
+    model: ModelName,
+    inference: InferenceUse,
+    caller: Reader,
+    json_length: JsonLength = None,
 ) -> Response:
     """Run the newest version of a model.
 
     `name` reconstructs rows, in the units of the data. `name:graph` runs a graph of the artefact,
     in the model's units.
     """
-    return await run(request, caller, model)
+    return await run(request, inference, caller, model)
 
 
 @router.post(PATH_OF_VERSION, summary="Run one version of a model", **OPENAPI)
@@ -97,8 +108,9 @@ async def infer_version(
     request: Request,
     model: ModelName,
     version: Version,
+    inference: InferenceUse,
     caller: Reader,
     json_length: JsonLength = None,
 ) -> Response:
     """Run the given version of a model. See the route without a version."""
-    return await run(request, caller, model, version)
+    return await run(request, inference, caller, model, version)

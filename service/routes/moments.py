@@ -9,10 +9,10 @@ from starlette.responses import Response
 
 from localmoments.arrays import Reals
 from localmoments.errors import InputError
+from localmoments.moments import LEVELS, Moments, MomentsField, MomentsSpec
 from localmoments.trust import PROBES
 from service.caller import Caller
 from service.chains.service import ChainService
-from service.engine.local_moments import LEVELS, LocalMoments, Part, Question
 from service.http.auth import Reader
 from service.http.bodies import read_rows
 from service.http.encodings import (
@@ -81,10 +81,10 @@ async def moments_at_one(
     """
     kind = response_format(request, (JSON, NPZ))
     point, model = await _find_point(query, chains, caller)
-    question = _make_question(query)
-    caller.charge(_cost(point[None], question))
+    spec = _make_spec(query)
+    caller.charge(_cost(point[None], spec))
     async with time_limit(query.timeout_ms):
-        answer = await inference.moments(point[None], question, model)
+        answer = await inference.moments(point[None], spec, model)
     fields = _to_fields(answer)
     one = {name: value[0] if name in ROWS else value for name, value in fields.items()}
     if "dimension_curve" in one:
@@ -111,10 +111,10 @@ async def moments_at_many(
     """
     kind = response_format(request, (JSON, NPZ))
     x, parameters = await read_rows(request, query)
-    question = _make_question(parameters)
-    caller.charge(_cost(x, question))
+    spec = _make_spec(parameters)
+    caller.charge(_cost(x, spec))
     async with time_limit(parameters.timeout_ms):
-        answer = await inference.moments(x, question, parameters.model)
+        answer = await inference.moments(x, spec, parameters.model)
     return await _encode(_to_fields(answer), kind)
 
 
@@ -142,21 +142,21 @@ async def _find_walker(
     return status.x[query.walker], query.model or status.plan.model
 
 
-def _make_question(given: MomentsParameters) -> Question:
+def _make_spec(given: MomentsParameters) -> MomentsSpec:
     parts = None if given.include is None else frozenset(given.include)
-    return Question(given.rank, given.estimator, given.units, parts, given.sigma)
+    return MomentsSpec(given.rank, given.estimator, given.units, parts, given.sigma)
 
 
-def _cost(x: Reals, question: Question) -> int:
+def _cost(x: Reals, spec: MomentsSpec) -> int:
     """Return the cost in row-steps: an eigenpair costs about as much as a step of a walker."""
     rows, d = len(x), int(x.shape[1])
-    each = d if question.asks("covariance") else min(question.rank, d)
-    probed: dict[Part, int] = {"trust": 1, "dimension": 1, "dimension_curve": LEVELS}
-    each += sum(times * min(PROBES, d) for part, times in probed.items() if question.asks(part))
+    each = d if spec.includes("covariance") else min(spec.rank, d)
+    probed: dict[MomentsField, int] = {"trust": 1, "dimension": 1, "dimension_curve": LEVELS}
+    each += sum(times * min(PROBES, d) for part, times in probed.items() if spec.includes(part))
     return rows * each
 
 
-def _to_fields(answer: LocalMoments) -> dict[str, Any]:
+def _to_fields(answer: Moments) -> dict[str, Any]:
     """Return the fields that were computed, as plain values and arrays."""
     fields = {name: value for name, value in vars(answer).items() if value is not None}
     if answer.trust is not None:

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from service.engine.local_moments import Part
+from localmoments.moments import MomentsField
 from service.http.encodings import BASE64URL
 from service.http.fields import CHAIN_ID, WHOLE, Points, Row, Rows, split_commas
 from service.routes.reconstruct import Parameters
@@ -26,7 +26,7 @@ INCLUDE = (
 )
 
 
-Parts = Annotated[list[Part], Field(min_length=1, fail_fast=True)]
+Parts = Annotated[list[MomentsField], Field(min_length=1, fail_fast=True)]
 
 
 class MomentsParameters(Parameters):
