@@ -9,7 +9,7 @@ from torch import Tensor
 
 from localmoments.arrays import Doubles
 from localmoments.estimators import (
-    Moments,
+    PointMoments,
     in_user_units,
     local_moments,
     scaled_moments,
@@ -110,7 +110,7 @@ def _draw_tangents(
     )  # fmt: skip
 
 
-def moments_in_torch(prepared: Prepared, ae: AutoEncoder, sigma: float, z: Tensor) -> Moments:
+def moments_in_torch(prepared: Prepared, ae: AutoEncoder, sigma: float, z: Tensor) -> PointMoments:
     """Asymptotic moments at one row z (1, d), in the user's units."""
     at = ae.linearise(z, _level(ae, sigma, 1))
 
