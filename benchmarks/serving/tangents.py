@@ -20,7 +20,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +27,7 @@ import orjson
 import torch
 from measure import Figure, divide, time_call
 
+import localmoments
 from localmoments.model import Model
 from serving import artefacts, load
 from serving.baselines import load_autoencoder
@@ -84,7 +84,7 @@ def _compare(setup: Setup, rounds: int) -> Iterator[Figure]:
 
 
 def _make_in_process(setup: Setup) -> Callable[[Array], object]:
-    model = import_module("localmoments").load(setup.artefact, threads=setup.threads)
+    model = localmoments.load(setup.artefact, threads=setup.threads)
     return lambda x: model.moments(x, rank=RANK, include=["tangents"])
 
 
