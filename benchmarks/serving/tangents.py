@@ -1,7 +1,7 @@
 """GET /moments: the 16 leading tangents, against the same call in process and against autograd.
 
-In process: `localmoments.load(...).moments(x, rank=16)`, with the same number of threads. The
-difference is HTTP, JSON and the queue of the service.
+In process: `localmoments.load(...).moments(x, rank=16)`, with the same number of threads for
+onnxruntime and one for NumPy. The difference is HTTP, JSON and the queue of the service.
 
 Autograd: the Jacobian of the same weights by `torch.func.jacrev`, then all of `torch.linalg.eigh`,
 both in float32, in this process. The service finds only the leading pairs, by a block Krylov
