@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from localmoments.artefact import Manifest
-from trainer.covariance_roots import FEW
+from trainer.covariance_roots import MATRIX_COLUMNS
 from trainer.evaluate.plan import plan_for
 from trainer.markdown import pairs
 from trainer.metrics_report import OPTIONS, figures_text
@@ -119,7 +119,7 @@ def _draw(m: Manifest) -> str:
     """What `gibbs` and `moment` draw with in place of N(0, A) (docs/decisions/0004)."""
     sampling, model = m.recipe.get("sampling", {}), m.recipe.get("model", {})
     root, gain = sampling.get("root", "auto"), sampling.get("gain", 1.0)
-    if root == "auto" and m.input_dims <= FEW:
+    if root == "auto" and m.input_dims <= MATRIX_COLUMNS:
         root = "matrix"
     if root == "auto" and not (model.get("tied") and len(model.get("hidden", ())) == 1):
         root = "jacobian"
