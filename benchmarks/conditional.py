@@ -2,7 +2,7 @@
 
     python -m benchmarks.conditional gaussian
     python -m benchmarks.conditional spiral
-    python -m benchmarks.conditional mnist --data ../shared/data/mnist-train.npz --pictures out.png
+    python -m benchmarks.conditional mnist --data mnist-train.npz --pictures out.png
     python -m benchmarks.conditional cost
 
 "before" is what `clamp` did up to version 1: after each step of the kernel, put the known columns
@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy.stats import norm
 
-from localmoments import starts
 from localmoments.arrays import Doubles, Floats
-from localmoments.chain import default_transition, positions
-from localmoments.clamp import default_scale, noise_levels
+from localmoments.chain import draw_starts, make_transition, positions
+from localmoments.clamp import noise_levels
 from localmoments.gaussian import Gaussian, Measurement
 from localmoments.model import Model
 from localmoments.transition import Clamp, Transition
-from trainer.data.known_laws import Spiral
+from trainer.data.known_sets import locate_file
+from trainer.data.synthetic import Spiral
 from trainer.evaluate.cache import Tensors, cached
 from trainer.evaluate.classifier import Classifier, Network, judged, train
 
@@ -47,13 +47,12 @@ def clamp_of(mask: NDArray[np.bool_], values: Floats) -> Clamp:
 
 def conditional(model: Model, clamp: Clamp, seed: int = 1) -> Transition:
     """As a request that says no more than `clamp`."""
-    return replace(default_transition(model, seed), scale=(default_scale(model.manifest, "gibbs"),),
-                   clamp=clamp)  # fmt: skip
+    return make_transition(model, seed=seed, clamp=clamp)
 
 
 def held(model: Model, clamp: Clamp, x: Floats, steps: int, seed: int = 1) -> Iterator[Any]:
     """The clamp of version 1: (state, mean) after each step."""
-    walk = default_transition(model, seed)
+    walk = make_transition(model, seed=seed)
     for step in range(steps):
         (position,) = positions(model, walk, x, 1, first=step)
         x = clamp.hold(position.state)
@@ -180,7 +179,7 @@ def spiral(walkers: int, steps: int) -> None:
             row[0, column] = value
             clamp = clamp_of(np.arange(2) == column, units.to_model(row))
             x, truth = (
-                clamp.start(starts.from_data(model, walkers, 1)),
+                clamp.start(draw_starts(model, walkers, 1)),
                 slice_of_truth(column, value),
             )
             both = []
@@ -233,7 +232,7 @@ def mnist(data: Path, digits: int, steps: int, pictures: Path | None) -> None:
     shown = [truth]
     for name, mask in (("lower", np.arange(784) >= 392), ("upper", np.arange(784) < 392)):
         clamp = clamp_of(mask, truth)
-        start = clamp.start(starts.from_data(model, digits, 1))
+        start = clamp.start(draw_starts(model, digits, 1))
         for kind, chain in (("before", held), ("now", drawn)):
             means = [mean for _, mean in chain(model, clamp, start, steps)]
             half = means[steps // 2 :]
@@ -262,9 +261,9 @@ def cost(rounds: int) -> None:
         model = Model.open(MODELS / name / "1", threads=1)
         d = model.manifest.input_dims
         for walkers in (1, 64):
-            x = starts.from_data(model, walkers, 1)
+            x = draw_starts(model, walkers, 1)
             clamp = clamp_of(np.arange(d) < d // 2, x[:1])
-            plain, clamped = default_transition(model, 1), conditional(model, clamp)
+            plain, clamped = make_transition(model, seed=1), conditional(model, clamp)
             times: dict[bool, list[float]] = {False: [], True: []}
             for _ in range(rounds):  # in turns, so that a busy machine slows both
                 for walk in (plain, clamped):
@@ -280,7 +279,7 @@ def main() -> None:
     torch.set_num_threads(1)
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("what", choices=("gaussian", "spiral", "mnist", "cost"))
-    parser.add_argument("--data", type=Path, default=Path("../shared/data/mnist-train.npz"))
+    parser.add_argument("--data", help="MNIST's file or its folder (default: $LOCALMOMENTS_DATA)")
     parser.add_argument("--columns", type=int, nargs="+", default=[2, 8, 24, 64])
     parser.add_argument("--levels", type=float, nargs="+", default=[2.0, 1.0, 0.5])
     parser.add_argument("--walkers", type=int, help="for each mask (2000) or slice (64)")
@@ -293,7 +292,7 @@ def main() -> None:
     elif asked.what == "spiral":
         spiral(asked.walkers or 64, asked.steps or 90)
     elif asked.what == "mnist":
-        mnist(asked.data, asked.digits, asked.steps or 12, asked.pictures)
+        mnist(locate_file("mnist", asked.data), asked.digits, asked.steps or 12, asked.pictures)
     else:
         cost(asked.steps or 5)
 

@@ -11,7 +11,7 @@ from trainer.batches import MemoryFeed, make_feed
 from trainer.config import Recipe
 from trainer.fit import VALIDATION_ROWS, fit
 from trainer.prepare import Prepared, held_out_rows, prepare
-from trainer.run import new_run
+from trainer.run_folder import new_run
 
 BATCH = 128
 

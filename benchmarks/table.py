@@ -18,7 +18,7 @@ import numpy as np
 from machine import machine
 
 from trainer.data import GaussianMixture
-from trainer.data.synthetic import mixture
+from trainer.data.synthetic import make_mixture
 from trainer.evaluate import against_truth, open_model
 
 RESULTS = Path(__file__).parent / "results"
@@ -26,7 +26,10 @@ ROWS, DIMS, POINTS = 5_000, 8, 100
 
 
 def main() -> int:
-    laws = {"built-in mixture": mixture(), **{f"random mixture {i}": drawn(i) for i in (1, 2, 3)}}
+    laws = {
+        "built-in mixture": make_mixture(),
+        **{f"random mixture {i}": drawn(i) for i in (1, 2, 3)},
+    }
     figures = {name: measured(law) for name, law in laws.items()}
     for name, f in figures.items():
         print(

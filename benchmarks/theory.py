@@ -28,12 +28,12 @@ from localmoments.arrays import Doubles
 from trainer.autoencoder import Architecture, AutoEncoder
 from trainer.criteria import Criterion
 from trainer.data import load, split
-from trainer.data.known_laws import GaussianMixture, Spiral
+from trainer.data.synthetic import GaussianMixture, Spiral
 from trainer.evaluate import Watch, open_model, read_record, rows_for
 from trainer.evaluate.claims import claims_figures
 from trainer.evaluate.grid import Grid, best_reconstruction, solve, total_variation
-from trainer.graphs import make_kernels
 from trainer.judging import data_options
+from trainer.kernels import make_kernels
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results" / "theory.json"

@@ -23,7 +23,7 @@ from interleave import Figure
 from machine import machine
 
 from trainer.config import make_recipe
-from trainer.data.known_sets import find
+from trainer.data.known_sets import locate_file
 from trainer.errors import DataError
 
 RESULTS = Path(__file__).parent / "results"
@@ -54,7 +54,7 @@ def main() -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure training against a bare PyTorch loop.")
-    parser.add_argument("--data", help="MNIST's file, or the folder it is in")
+    parser.add_argument("--data", help="MNIST's file or its folder (default: $LOCALMOMENTS_DATA)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
         "--epochs", type=int, default=1, help="of the DAE; the CAE has twice as many"
@@ -68,7 +68,7 @@ def arguments() -> argparse.Namespace:
 def pictures(path: str | None, folder: Path) -> tuple[dict[str, Any], str]:
     """The [data] table of the recipes, and what the data is called."""
     try:
-        file = find("mnist", path)
+        file = locate_file("mnist", path)
         if not file.is_file():
             raise DataError(f"There is no file at {file}.")
         return {"source": "mnist", "path": str(file)}, "MNIST"

@@ -11,10 +11,10 @@ from localmoments import artefact as manifests
 from localmoments.model import Model
 from trainer.autoencoder import AutoEncoder
 from trainer.config import Recipe, make_recipe
-from trainer.export import Chains, export, make_chains
+from trainer.export import ChainSetup, export, set_up_chains
 from trainer.fit import fit
 from trainer.prepare import Prepared, prepare
-from trainer.run import new_run
+from trainer.run_folder import new_run
 
 TINY: dict[str, Any] = {
     "name": "tiny",
@@ -55,8 +55,10 @@ def tiny_model(
 
 
 @pytest.fixture(scope="session")
-def tiny_chains(tiny_recipe: Recipe, tiny_prepared: Prepared, tiny_model: AutoEncoder) -> Chains:
-    return make_chains(tiny_recipe, tiny_prepared, tiny_model)
+def tiny_chains(
+    tiny_recipe: Recipe, tiny_prepared: Prepared, tiny_model: AutoEncoder
+) -> ChainSetup:
+    return set_up_chains(tiny_recipe, tiny_prepared, tiny_model)
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +66,7 @@ def tiny_artefact(
     tiny_recipe: Recipe,
     tiny_prepared: Prepared,
     tiny_model: AutoEncoder,
-    tiny_chains: Chains,
+    tiny_chains: ChainSetup,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
     """The exported folder; copy it before you change it."""

@@ -1,4 +1,4 @@
-"""The commands fit, evaluate, export and data: `localmoments fit ...` or `python -m trainer fit ...`.
+"""The commands fit, evaluate, export and data, as `localmoments fit` or `python -m trainer fit`.
 
 This module parses the command line. It imports neither torch nor onnxruntime, so that --help and a
 mistake on the command line are answered at once.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from localmoments.columns import Normaliser
-from trainer.data.source import Source
+from trainer.data.sources import Source
 
 BLOCK_BYTES = 2**20  # size of one read
 CHUNK_BYTES = 64 * 2**20  # of float32; two chunks are in memory at a time

@@ -19,7 +19,7 @@ KINDS = {
     "rcae": "An auto-encoder with a contractive reconstruction (eq. L_global of the paper)",
 }
 CAPTIONS = {
-    "samples": "Chains, one per row, left to right",
+    "samples": "ChainSetup, one per row, left to right",
     "reconstructions": "Held-out rows, as the model was given them, and reconstructed",
     "tangents": "Leading tangents of the local covariance",
     "filters": "First-layer filters",
@@ -169,14 +169,14 @@ def _command(m: Manifest) -> str:
     return (
         "The recipe stands in `manifest.json`; on the same data, machine and library versions it "
         "gives these weights again (`--data PATH` where the data lies elsewhere):\n\n"
-        f"```sh\npython -m trainer fit models/{m.name}/{m.version}\n{_evaluation(m)}\n```"
+        f"```sh\nlocalmoments fit models/{m.name}/{m.version}\n{_evaluation(m)}\n```"
     )
 
 
 def _evaluation(m: Manifest) -> str:
     """The command that made the figures above, or the one that makes more."""
     options = m.evaluation.get(OPTIONS)
-    command = f"python -m trainer evaluate {m.reference} {options or ''}".rstrip()
+    command = f"localmoments evaluate {m.reference} {options or ''}".rstrip()
     return f"{command}  # {'these' if options is not None else 'more'} figures and pictures"
 
 

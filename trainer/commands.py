@@ -22,8 +22,8 @@ from trainer.config import (
     name_from_path,
     read_recipe,
 )
-from trainer.data import Dataset, describe, examine, load, split
-from trainer.data.known_sets import NAMED
+from trainer.data import Dataset, describe, inspect_rows, load, split
+from trainer.data.known_sets import KNOWN_SETS
 from trainer.errors import RecipeError
 from trainer.run_folder import RunFolder, check_writable, new_run, newest_run, remove_on_error
 
@@ -81,7 +81,7 @@ def data(args: argparse.Namespace) -> None:
     recipe = make_recipe(apply_settings({"name": "data", "data": body}, args.settings))
     dataset = load(recipe.data, None)
     parts = split(dataset, recipe.data)
-    print(describe(dataset, examine(dataset, recipe.data, parts.train)))
+    print(describe(dataset, inspect_rows(dataset, recipe.data, parts.train)))
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
@@ -106,7 +106,7 @@ def choose_recipe(args: argparse.Namespace) -> tuple[Recipe, Dataset | None]:
     body.setdefault("name", path.stem)
     body.setdefault("data", {})
     if args.data:
-        is_known_set = body["data"].get("source") in NAMED
+        is_known_set = body["data"].get("source") in KNOWN_SETS
         body["data"]["path" if is_known_set else "source"] = args.data
     if args.name:
         body["name"] = args.name

@@ -28,7 +28,7 @@ from typing import (
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from localmoments.artefact import MANIFEST, NAME
-from trainer.data.options import DataOptions
+from trainer.data import DataOptions
 from trainer.errors import RecipeError
 
 Kind = Literal["cae", "dae", "rcae"]

@@ -55,7 +55,9 @@ class Exact(Root):
     def __init__(self, ae: AutoEncoder) -> None:
         super().__init__()
         check_exact_root(ae.architecture)
-        self._layer = (ae.encoder[0],)  # in a tuple, so that W is registered only once, in the encoder
+        self._layer = (
+            ae.encoder[0],
+        )  # in a tuple, so that W is registered only once, in the encoder
         self.noise = ae.architecture.hidden[0]
 
     def forward(self, at: Linearised, x: Tensor, ε: Tensor) -> Tensor:

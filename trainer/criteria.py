@@ -8,7 +8,7 @@
 
     ℓ(x, r) = ½‖x - r‖²   or   -Σ x log r + (1 - x) log(1 - r)
 
-As σ → 0, twice the dae criterion with Gaussian noise tends to the rcae criterion with α = σ² (eq. 3).
+As σ → 0, twice the dae criterion with Gaussian noise tends to that of the rcae with α = σ² (eq. 3).
 """
 
 import math
@@ -35,7 +35,10 @@ class Criterion:
     amount: float = 0.0  # fraction of the entries that masking and salt-and-pepper change
     walkback: int = 1  # chain steps whose reconstructions are all compared with x
     probes: int = 1  # Hutchinson probes of a deep contraction; 0 for the exact sum
-    hidden_noise: tuple[float, float] = (0.0, 0.0)  # range of ρ, relative to the spread of the codes
+    hidden_noise: tuple[float, float] = (
+        0.0,
+        0.0,
+    )  # range of ρ; 1 is the spread of the codes
     hidden_floor: float = 0.0  # upper limit of added white noise, in the same unit
     hidden_return: float = 0.0  # λ, weight of the loss after the sample is encoded once more
     input_noise: float = 0.0  # σ at which the rcae is evaluated
@@ -98,9 +101,10 @@ class Criterion:
         """ℓ(x, g(h)) + α‖J_f(x)‖², where h = f(x) + ρ s n is the code after a step of `hidden`.
 
         The loss is averaged over the walkback steps x₀ = x, xᵢ = g(hᵢ). The batch determines s
-        (`spread_scale`). With a floor, h also has white noise, so that codes off the data are mapped
-        back. With a return weight λ, the loss of a step is (ℓ(x, g(h)) + λ ℓ(x, r(g(h)))) / (1 + λ),
-        so that f also learns samples, which the chain encodes in its next step.
+        (`spread_scale`). With a floor, h also has white noise, so that codes off the data are
+        mapped back. With a return weight λ, the loss of a step is
+        (ℓ(x, g(h)) + λ ℓ(x, r(g(h)))) / (1 + λ), so that f also learns samples, which the chain
+        encodes in its next step.
         """
         f = ae.linearise_encoder(x)
         penalty = squared_frobenius(f, x, self.probes, generator).mean()

@@ -19,7 +19,7 @@ from torch import Tensor
 from localmoments import artefact as manifests
 from localmoments.arrays import Floats
 from localmoments.artefact import MANIFEST, START_POINTS, WEIGHTS, Graph, Manifest
-from localmoments.chain import default_transition, first_state, positions
+from localmoments.chain import encode_state, make_transition, positions
 from localmoments.errors import DivergedError
 from localmoments.model import Arrays, Model
 from trainer.atomic_files import new_version
@@ -69,7 +69,7 @@ def set_up_chains(recipe: Recipe, prepared: Prepared, ae: AutoEncoder) -> ChainS
     scales = {name: default_scale(kernel, rows) for name, kernel in kernels.items()}
     if prepared.criterion.hidden_noise[0] > 0:
         scales["hidden"] = training_scale(ae, rows, prepared.criterion.hidden_noise)
-    scales |= options.scales
+    scales |= dict(options.scales)
     default = options.kernel
     if default == "auto":
         default = "hidden" if recipe.criterion.kind == "cae" else "gibbs"
@@ -107,11 +107,11 @@ def make_start_points(model: Model, rows: Tensor) -> Tensor:
     They are samples, so that the artefact contains no row of the data. A chain that diverges
     stops at its last finite position.
     """
-    walk = default_transition(model, seed=0)
+    walk = make_transition(model, seed=0)
     points = rows.numpy()
     with contextlib.suppress(DivergedError):
         for position in positions(
-            model, walk, first_state(model, walk.kernel, points), SETTLING_STEPS
+            model, walk, encode_state(model, walk.kernel, points), SETTLING_STEPS
         ):
             points = position.mean
     return torch.from_numpy(points)

@@ -1,12 +1,12 @@
 """The training loop.
 
-Batches, noise and learning rate are functions of (seed, step). A checkpoint therefore needs only the
-weights, Adam's moments and counters, and a resumed run gives the same weights bit for bit. The
+Batches, noise and learning rate are functions of (seed, step). A checkpoint therefore needs only
+the weights, Adam's moments and counters, and a resumed run gives the same weights bit for bit. The
 weights that are kept are a moving average, and of those the ones with the lowest loss on held-out
 rows.
 
 Usually there is one stage, which trains the whole auto-encoder on the data. A stacked CAE has one
-stage per layer: stage i trains layer i as a one-layer auto-encoder of what the layers below it give.
+stage per layer: stage i trains layer i as an auto-encoder of the output of the layers below it.
 """
 
 import csv
@@ -258,7 +258,7 @@ class StageTrainer:
 
     @torch.no_grad()
     def _measure(self, state: State, average: Weights, best: Weights) -> State:
-        """Add a point to the loss curves; if the average has the lowest loss, it becomes the best."""
+        """Add a point to the loss curves; an average with the lowest loss becomes the best."""
         part = self.stage.part
         current = checkpoint.copy_weights(part)
         part.load_state_dict(average)

@@ -9,8 +9,8 @@ Besides the steps of the kernels, an artefact has these graphs:
     encoder_jacobian   x, v, w -> J_f v, J_fᵀ w
 
 v and w hold k vectors per row. ONNX has no eigendecomposition, so localmoments.estimators computes
-the local moments from `moments`. The graphs of a conditioned model also take its noise level, sigma,
-one per row.
+the local moments from `moments`. The graphs of a conditioned model also take one noise level per
+row, sigma.
 
 All graphs share one copy of the weights. ONNX external data can point into any file by offset, and
 safetensors stores tensors as the same raw little-endian bytes, so the graphs point into
@@ -215,7 +215,7 @@ def weight_offsets(path: Path) -> dict[str, tuple[int, int]]:
 
 
 def _point_at_weights(tensor: onnx.TensorProto, offsets: dict[str, tuple[int, int]]) -> None:
-    """Replace the bytes of a weight by their place in the file; small constants stay as they are."""
+    """Replace the bytes of a weight by their place in the file; keep small constants."""
     name = tensor.name.removeprefix(PREFIX)
     if name not in offsets:
         if len(tensor.raw_data) > 4096:

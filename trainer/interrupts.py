@@ -15,11 +15,11 @@ from localmoments.signals import ENDS, handled_by
 
 
 class Interrupted(Exception):
-    """Training was stopped by a signal after the run was saved; the message says how to continue."""
+    """A signal stopped the training, and the run was saved; the message says how to continue."""
 
 
 class StopFlag:
-    """A signal handler that records the signal, for a loop that checks `is_set` after every step."""
+    """A signal handler that only records the signal; a loop checks `is_set` after every step."""
 
     def __init__(self) -> None:
         self.is_set = False

@@ -116,7 +116,7 @@ class Moment(Kernel):
 class Gibbs(Kernel):
     """x̃ = x + sσ ε₁, then x' ~ N(r(x̃), s²σ² A(x̃)): corrupt, then draw from the local posterior.
 
-    A conditioned model gets the level t = sσ, so a schedule of scales is a schedule of noise levels.
+    A conditioned model gets the level t = sσ: a schedule of scales is a schedule of noise levels.
 
     The mean is that of the draw, r(x' + aε₃), not that of x̃: it smooths the draw and seldom blurs
     it. A model of one noise level gets half of it, a = t/2. A conditioned model gets a = t/4 and

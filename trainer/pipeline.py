@@ -35,7 +35,7 @@ def train_and_export(recipe: Recipe, prepared: Prepared, run: RunFolder, models:
     Returns:
         The folder of the new artefact, `models/<name>/<version>`.
     """
-    for note in (*prepared.dataset.notes, *prepared.examination.notes):
+    for note in (*prepared.dataset.notes, *prepared.inspection.notes):
         log(f"Note: {note}")
     log(
         f"Training {recipe.name} on {len(prepared.split.train):,} rows with "

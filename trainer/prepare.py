@@ -12,17 +12,17 @@ from trainer.autoencoder import Architecture
 from trainer.config import Recipe
 from trainer.covariance_roots import check_exact_root, check_matrix_root
 from trainer.criteria import Criterion
-from trainer.data import Dataset, Examination, Split, examine, load, split
+from trainer.data import Dataset, Inspection, Split, inspect_rows, load, split
 from trainer.errors import RecipeError
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A data set that was examined, and the model and criterion for it."""
+    """A data set with its statistics, and the model and criterion for it."""
 
     dataset: Dataset
     split: Split
-    examination: Examination
+    inspection: Inspection
     normaliser: Normaliser
     architecture: Architecture
     criterion: Criterion
@@ -31,7 +31,7 @@ class Prepared:
 def prepare(
     recipe: Recipe, dataset: Dataset | None = None, staging: Path | None = None
 ) -> Prepared:
-    """Split and examine the data, and check the recipe against it.
+    """Split and inspect the data, and check the recipe against it.
 
     Args:
         recipe: the recipe.
@@ -49,27 +49,27 @@ def prepare(
         raise RecipeError(f"{dataset.name} has {dataset.dims} columns, but the recipe has "
                           f"model.dims = {dims}.")  # fmt: skip
     parts = split(dataset, recipe.data)
-    examination = examine(dataset, recipe.data, parts.train)
-    normaliser = Normaliser(examination.shift, examination.scale)
-    architecture = choose_architecture(recipe, dataset.dims, examination)
+    inspection = inspect_rows(dataset, recipe.data, parts.train)
+    normaliser = Normaliser(inspection.shift, inspection.scale)
+    architecture = choose_architecture(recipe, dataset.dims, inspection)
     if architecture.decoder == "sigmoid":
-        _check_unit_interval(normaliser, examination)
+        _check_unit_interval(normaliser, inspection)
     c = recipe.criterion
     criterion = Criterion(
         c.kind, c.loss, c.alpha, c.levels, c.corruption, c.amount, c.walkback, c.probes,
         c.hidden_levels, c.hidden_floor, c.hidden_return, c.input_noise,
     )  # fmt: skip
-    return Prepared(dataset, parts, examination, normaliser, architecture, criterion)
+    return Prepared(dataset, parts, inspection, normaliser, architecture, criterion)
 
 
-def choose_architecture(recipe: Recipe, dims: int, examination: Examination) -> Architecture:
-    """The architecture for data that was examined.
+def choose_architecture(recipe: Recipe, dims: int, inspection: Inspection) -> Architecture:
+    """The architecture for data with these statistics.
 
     Raises:
         RecipeError: if the loss or the covariance root does not fit the architecture.
     """
     m = recipe.model
-    decoder = examination.decoder if m.decoder == "auto" else m.decoder
+    decoder = inspection.decoder if m.decoder == "auto" else m.decoder
     if recipe.criterion.loss == "cross-entropy" and decoder != "sigmoid":
         raise RecipeError("criterion.loss = cross-entropy requires data in [0, 1]; use squared, "
                           "or --set data.normalise=unit.")  # fmt: skip
@@ -81,9 +81,9 @@ def choose_architecture(recipe: Recipe, dims: int, examination: Examination) -> 
     return architecture
 
 
-def _check_unit_interval(normaliser: Normaliser, examination: Examination) -> None:
-    low = ((examination.minimum - normaliser.shift) / normaliser.scale).min()
-    high = ((examination.maximum - normaliser.shift) / normaliser.scale).max()
+def _check_unit_interval(normaliser: Normaliser, inspection: Inspection) -> None:
+    low = ((inspection.minimum - normaliser.shift) / normaliser.scale).min()
+    high = ((inspection.maximum - normaliser.shift) / normaliser.scale).max()
     if low < -1e-6 or high > 1 + 1e-6:
         raise RecipeError(f"model.decoder = sigmoid cannot produce values from {low:.4g} to "
                           f"{high:.4g}; use linear, or --set data.normalise=unit.")  # fmt: skip

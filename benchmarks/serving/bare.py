@@ -73,7 +73,7 @@ class TorchLoop:
 
 
 def kernel_module(artefact: Path, model: Model) -> Any:
-    from trainer.graphs import make_kernels
+    from trainer.kernels import make_kernels
 
     m = model.manifest
     options = m.recipe["sampling"]

@@ -84,8 +84,8 @@ def first_look(model: Model, dataset: Dataset, held: Held) -> dict[str, Any]:
     figures["sliced Wasserstein"] = {"training rows": _distance(model, train, test)}
     for kernel in model.manifest.kernels:
         figures["sliced Wasserstein"][kernel] = _sampled(model, kernel, test)
-    if isinstance(dataset.truth, GaussianMixture):
-        figures["moments"] = against_truth(model, dataset.truth, held.test[:100])
+    if isinstance(dataset.law, GaussianMixture):
+        figures["moments"] = against_truth(model, dataset.law, held.test[:100])
     return figures
 
 

@@ -15,8 +15,7 @@ from localmoments.model import Model
 from service.engine.batcher import Batcher
 from service.engine.executor import Executor
 from trainer.autoencoder import Architecture, AutoEncoder
-from trainer.graphs import model_graphs
-from trainer.onnx_files import write_graph
+from trainer.graphs import model_graphs, write_graph
 
 GRAPHS = ("reconstruct", "moments", "jacobian")
 
