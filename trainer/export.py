@@ -69,7 +69,7 @@ def set_up_chains(recipe: Recipe, prepared: Prepared, ae: AutoEncoder) -> ChainS
     scales = {name: default_scale(kernel, rows) for name, kernel in kernels.items()}
     if prepared.criterion.hidden_noise[0] > 0:
         scales["hidden"] = training_scale(ae, rows, prepared.criterion.hidden_noise)
-    scales |= dict(options.scales)
+    scales.update((str(name), scale) for name, scale in options.scales.items())
     default = options.kernel
     if default == "auto":
         default = "hidden" if recipe.criterion.kind == "cae" else "gibbs"
