@@ -12,7 +12,7 @@ from localmoments.arrays import Doubles
 from localmoments.chain import encode_state, make_transition, positions
 from localmoments.errors import DivergedError
 from localmoments.estimators import (
-    Moments,
+    PointMoments,
     in_user_units,
     local_moments,
     scaled_moments,
@@ -117,7 +117,7 @@ def _draw_tangents(
     )  # fmt: skip
 
 
-def moments_in_torch(prepared: Prepared, ae: AutoEncoder, sigma: float, z: Tensor) -> Moments:
+def moments_in_torch(prepared: Prepared, ae: AutoEncoder, sigma: float, z: Tensor) -> PointMoments:
     """Asymptotic moments at one row z (1, d), in the user's units."""
     at = ae.linearise(z, _level(ae, sigma, 1))
 
