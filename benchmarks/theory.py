@@ -32,8 +32,8 @@ from trainer.data.synthetic import GaussianMixture, Spiral
 from trainer.evaluate import Watch, open_model, read_record, rows_for
 from trainer.evaluate.claims import claims_figures
 from trainer.evaluate.grid import Grid, best_reconstruction, solve, total_variation
-from trainer.graphs import make_kernels
 from trainer.judging import data_options
+from trainer.kernels import make_kernels
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results" / "theory.json"
