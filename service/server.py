@@ -46,8 +46,10 @@ class Server(uvicorn.Server):
         self._siblings = siblings
         self._settings = settings
         self._asked_to_end: float | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         gc.collect()
         gc.freeze()  # what is there now stays: looking through it again would stop all for 50 ms
@@ -64,10 +66,15 @@ class Server(uvicorn.Server):
         print(announcement(url_of(self._listener), self._models.catalogue), flush=True)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """SIGTERM: not ready at once, and an end in good time. Another signal: the end."""
+        """SIGTERM: not ready at once, and an end in good time. Another signal: the end.
+
+        The handler itself only notes the signal. It may interrupt code that holds the lock of a
+        chain's job, which draining needs, so draining is left to the event loop.
+        """
         first = self._asked_to_end is None
         self._asked_to_end = self._asked_to_end or time.monotonic()
-        self._chains.drain(whole=False)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._drain)
         if sig != signal.SIGTERM or not first:
             super().handle_exit(sig, frame)
 
