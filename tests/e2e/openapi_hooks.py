@@ -30,7 +30,8 @@ REASONS = re.compile(
     r"|With `clamp`, `scale` must|`clamp.std` needs|`clamp` works with|clamp.std has a negative"
     r"|`metropolis` (works|cannot|needs)"
     r"|not a number of its datatype|outside the range of"
-    r"|are the most|[Tt]he limit (for|without|is)|are more than the \d+ allowed|^Time is over|was not done within"
+    r"|are the most|[Tt]he limit (for|without|is)"
+    r"|are more than the \d+ allowed|^Time is over|was not done within"
 )
 
 
