@@ -1,6 +1,6 @@
-"""Every figure of every benchmark in one file, `benchmarks/results.json` (`make bench`).
+"""Collect the figures of all benchmarks in one file, `benchmarks/results.json` (`make bench`).
 
-What each was measured with (rounds, versions, machine) stays in `benchmarks/results/`.
+Rounds, versions and the machine of each figure are in `benchmarks/results/`.
 """
 
 import json
@@ -9,29 +9,29 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-KEPT = ("name", "unit", "median", "lowest", "highest", "target", "met")
+FIELDS = ("name", "unit", "median", "lowest", "highest", "target", "met")
 
 
-def figures(body: object) -> Iterator[dict[str, Any]]:
-    """Wherever they stand in a benchmark's file."""
+def find_figures(body: object) -> Iterator[dict[str, Any]]:
+    """Yield all entries of `figures` lists at any depth of a results file."""
     if isinstance(body, dict):
         for key, value in body.items():
             if key == "figures":
-                yield from ({name: each.get(name) for name in KEPT} for each in value)
+                yield from ({name: each.get(name) for name in FIELDS} for each in value)
             else:
-                yield from figures(value)
+                yield from find_figures(value)
 
 
 def main() -> None:
-    found = {
-        path.stem: list(figures(json.loads(path.read_text(encoding="utf-8"))))
+    figures = {
+        path.stem: list(find_figures(json.loads(path.read_text(encoding="utf-8"))))
         for path in sorted((HERE / "results").glob("*.json"))
     }
-    known = {name: each for name, each in found.items() if each}
+    figures = {name: each for name, each in figures.items() if each}
     target = HERE / "results.json"
-    target.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
-    count = sum(map(len, known.values()))
-    print(f"{target.relative_to(HERE.parent)} has {count} figures of {', '.join(known)}.")
+    target.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    count = sum(map(len, figures.values()))
+    print(f"{target.relative_to(HERE.parent)} has {count} figures of {', '.join(figures)}.")
 
 
 if __name__ == "__main__":
