@@ -25,10 +25,10 @@ async def wait_until(condition: Any, seconds: float = 10) -> None:
 
 @pytest.mark.timeout(60, func_only=True)  # a deadlock would last for ever
 def test_a_signal_that_interrupts_the_holder_of_a_jobs_lock_does_not_deadlock(
-    models: Path, valkey_url: str
+    digits: Path, valkey_url: str
 ) -> None:
     settings = Settings(
-        _env_file=None, models=models, threads=1, reload_seconds=0, drain_seconds=0, grace_seconds=5
+        _env_file=None, models=digits, threads=1, reload_seconds=0, drain_seconds=0, grace_seconds=5
     )
     listener = socket.create_server(("127.0.0.1", 0))
 
