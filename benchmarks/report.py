@@ -1,7 +1,8 @@
-"""Format figures as a table for the terminal and draw those with a target as bars."""
+"""Format figures as text and Markdown, and draw those with a target as bars."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -28,6 +29,18 @@ def _format_line(f: Figure) -> tuple[str, str, str, str, str, str, str]:
 
 def format_number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def format_spread(figure: Mapping[str, Any]) -> str:
+    """Return `median (lowest to highest)` of a stored figure, or the median of a single round."""
+    values = [figure[name] for name in ("median", "lowest", "highest")]
+    median, low, high = ("none" if v is None or v != v else format_number(v) for v in values)
+    return median if len(figure.get("rounds", ())) < 2 else f"{median} ({low} to {high})"
+
+
+def format_markdown_table(header: list[str], lines: Iterable[list[str]]) -> str:
+    rows = [header, ["---"] * len(header), *lines]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def draw_bars(figures: Sequence[Figure], path: Path, title: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
-from report import VERDICTS, format_number
+from report import VERDICTS, format_markdown_table, format_spread
 
 from serving.roster import DEPLOYED, LIMIT, OURS
 
@@ -62,7 +62,7 @@ def format_markdown(body: Body) -> str:
 def _format_servers(servers: Body) -> str:
     header = ["server", "1 row, requests/s", "p50 ms", "p99 ms", "64 rows, rows/s", "p99 ms",
               "memory MB", "idle cores"]  # fmt: skip
-    lines = [header, ["---"] * len(header)]
+    lines = []
     for each in servers.values():
         if "unavailable" in each:
             lines.append([each["label"], f"not measured: {each['unavailable'][:80]}"] + [""] * 6)
@@ -70,28 +70,17 @@ def _format_servers(servers: Body) -> str:
         one, block = each["cases"]["one"], each["cases"]["block"]
         cells = [one["requests_per_s"], one["p50_ms"], one["p99_ms"], block["rows_per_s"],
                  block["p99_ms"], one["rss_mb"], one["idle_cores"]]  # fmt: skip
-        lines.append([each["label"], *map(_format_spread, cells)])
-    return _format_table(lines)
+        lines.append([each["label"], *map(format_spread, cells)])
+    return format_markdown_table(header, lines) + "\n"
 
 
 def _format_figures(figures: list[Body]) -> str:
-    lines = [["figure", "median (lowest to highest)", "unit", "target", ""], ["---"] * 5]
+    header = ["figure", "median (lowest to highest)", "unit", "target", ""]
+    lines = []
     for f in figures:
         verdict = VERDICTS[f["met"]]
-        lines.append([f["name"], _format_spread(f), f["unit"], f["target"] or "", verdict])
-    return _format_table(lines)
-
-
-def _format_table(lines: list[list[str]]) -> str:
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-def _format_spread(f: Body) -> str:
-    median, low, high = (
-        "none" if value is None or math.isnan(value) else format_number(value)
-        for value in (f["median"], f["lowest"], f["highest"])
-    )
-    return median if len(f["rounds"]) < 2 else f"{median} ({low} to {high})"
+        lines.append([f["name"], format_spread(f), f["unit"], f["target"] or "", verdict])
+    return format_markdown_table(header, lines) + "\n"
 
 
 def _draw_servers(servers: Body, path: Path) -> None:
