@@ -17,11 +17,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from localmoments import artefact as manifests
-from localmoments.arrays import Floats
+from localmoments.arrays import Arrays, Floats
 from localmoments.artefact import MANIFEST, START_POINTS, WEIGHTS, Graph, Manifest
 from localmoments.chain import encode_state, make_transition, positions
 from localmoments.errors import DivergedError
-from localmoments.model import Arrays, Model
+from localmoments.model import Model
 from trainer.atomic_files import new_version
 from trainer.autoencoder import AutoEncoder
 from trainer.card import card
