@@ -1,7 +1,7 @@
 """Progress of long work: a bar on a terminal, plain lines elsewhere.
 
-`fit` shows rate, loss and time left with a `Progress`. `evaluate` shows one bar, or one line with the
-time taken, for each of its steps with `track`.
+`fit` shows rate, loss and time left with a `Progress`. `evaluate` shows one bar, or one line with
+the time taken, for each of its steps with `track`.
 """
 
 import contextlib

@@ -17,8 +17,10 @@ from trainer.data.options import DataOptions
 from trainer.data.source import Index
 from trainer.errors import DataError
 
+# `record_split` writes these into the manifest, and `evaluate` reads them from there.
+SPLIT_SEED = 20_140
 MOST_HELD_OUT = 10_000
-_SPLIT_SEED = 20_140
+FEWEST_TEST_ROWS = 1_000  # with fewer rows that chose nothing, a random half of all is the test set
 
 
 @dataclass(frozen=True)
@@ -27,10 +29,17 @@ class Split:
     validation: Index  # sorted
 
 
-def split(dataset: Dataset, options: DataOptions) -> Split:
-    """The data set's own validation rows where it has them, else a fixed random sample."""
+def split(
+    dataset: Dataset, options: DataOptions, *, seed: int = SPLIT_SEED, most: int = MOST_HELD_OUT
+) -> Split:
+    """Hold out the data set's own validation rows, or else a random sample that is always the same.
+
+    Args:
+        seed: of the random sample.
+        most: the largest number of rows in it.
+    """
     held_out = np.zeros(dataset.rows, np.bool_)
-    held_out[_chosen(dataset, options)] = True
+    held_out[_choose_held_out(dataset, options, seed, most)] = True
     train, validation = np.flatnonzero(~held_out), np.flatnonzero(held_out)
     if not len(train) or not len(validation):
         raise DataError(
@@ -48,22 +57,24 @@ def record_split(dataset: Dataset, parts: Split, chose: Mapping[str, int]) -> di
     """
     held_out = "random" if dataset.held_out is None else "set by the data"
     return {
-        "seed": _SPLIT_SEED,
+        "seed": SPLIT_SEED,
+        "most_held_out": MOST_HELD_OUT,
+        "fewest_test_rows": FEWEST_TEST_ROWS,
         "held_out": held_out,
         "chose": {name: min(count, len(parts.validation)) for name, count in chose.items()},
     }
 
 
-def _chosen(dataset: Dataset, options: DataOptions) -> Index:
+def _choose_held_out(dataset: Dataset, options: DataOptions, seed: int, most: int) -> Index:
     if dataset.held_out is not None:
         return dataset.held_out
-    n = _count(dataset.rows, options.holdout)
-    rng = np.random.default_rng(_SPLIT_SEED)
+    n = _count_held_out(dataset.rows, options.holdout, most)
+    rng = np.random.default_rng(seed)
     return rng.choice(dataset.rows, n, replace=False, shuffle=False)
 
 
-def _count(rows: int, holdout: float | int) -> int:
-    wanted = holdout if isinstance(holdout, int) else round(rows * holdout)
+def _count_held_out(rows: int, holdout: float | int, most: int) -> int:
+    count = holdout if isinstance(holdout, int) else round(rows * holdout)
     if isinstance(holdout, int) and holdout >= rows:
         raise DataError(f"data.holdout takes {holdout} of {rows} rows: none is left to learn from.")
-    return min(max(1, wanted), MOST_HELD_OUT, rows - 1)
+    return min(max(1, count), most, rows - 1)
