@@ -24,9 +24,8 @@ from scipy import ndimage
 from tqdm import tqdm
 
 from localmoments.arrays import Floats
-from localmoments.chain import default_transition, first_state, positions
+from localmoments.chain import draw_starts, encode_state, make_transition, positions
 from localmoments.model import Model
-from localmoments.starts import from_noise
 
 STROKE = 0.3  # of the image's maximum
 NEIGHBOURS = np.ones((3, 3))
@@ -89,8 +88,8 @@ def main() -> None:
 
     bounds = bounds_of(load_images(args.data))
     model = Model.open(args.artefact)
-    walk = default_transition(model, args.seed)
-    state = first_state(model, walk.kernel, from_noise(model, args.chains, args.seed))
+    walk = make_transition(model, seed=args.seed)
+    state = encode_state(model, walk.kernel, draw_starts(model, args.chains, args.seed, "noise"))
     kept = -(-args.samples // args.chains)
     counts, found, seen = dict.fromkeys(("white", "blank", "specks"), 0), [], 0
     scale = model.manifest.normaliser.scale.max()

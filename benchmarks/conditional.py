@@ -22,10 +22,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy.stats import norm
 
-from localmoments import starts
 from localmoments.arrays import Doubles, Floats
-from localmoments.chain import default_transition, positions
-from localmoments.clamp import default_scale, noise_levels
+from localmoments.chain import draw_starts, make_transition, positions
+from localmoments.clamp import noise_levels
 from localmoments.gaussian import Gaussian, Measurement
 from localmoments.model import Model
 from localmoments.transition import Clamp, Transition
@@ -47,13 +46,12 @@ def clamp_of(mask: NDArray[np.bool_], values: Floats) -> Clamp:
 
 def conditional(model: Model, clamp: Clamp, seed: int = 1) -> Transition:
     """As a request that says no more than `clamp`."""
-    return replace(default_transition(model, seed), scale=(default_scale(model.manifest, "gibbs"),),
-                   clamp=clamp)  # fmt: skip
+    return make_transition(model, seed=seed, clamp=clamp)
 
 
 def held(model: Model, clamp: Clamp, x: Floats, steps: int, seed: int = 1) -> Iterator[Any]:
     """The clamp of version 1: (state, mean) after each step."""
-    walk = default_transition(model, seed)
+    walk = make_transition(model, seed=seed)
     for step in range(steps):
         (position,) = positions(model, walk, x, 1, first=step)
         x = clamp.hold(position.state)
@@ -180,7 +178,7 @@ def spiral(walkers: int, steps: int) -> None:
             row[0, column] = value
             clamp = clamp_of(np.arange(2) == column, units.to_model(row))
             x, truth = (
-                clamp.start(starts.from_data(model, walkers, 1)),
+                clamp.start(draw_starts(model, walkers, 1)),
                 slice_of_truth(column, value),
             )
             both = []
@@ -233,7 +231,7 @@ def mnist(data: Path, digits: int, steps: int, pictures: Path | None) -> None:
     shown = [truth]
     for name, mask in (("lower", np.arange(784) >= 392), ("upper", np.arange(784) < 392)):
         clamp = clamp_of(mask, truth)
-        start = clamp.start(starts.from_data(model, digits, 1))
+        start = clamp.start(draw_starts(model, digits, 1))
         for kind, chain in (("before", held), ("now", drawn)):
             means = [mean for _, mean in chain(model, clamp, start, steps)]
             half = means[steps // 2 :]
@@ -262,9 +260,9 @@ def cost(rounds: int) -> None:
         model = Model.open(MODELS / name / "1", threads=1)
         d = model.manifest.input_dims
         for walkers in (1, 64):
-            x = starts.from_data(model, walkers, 1)
+            x = draw_starts(model, walkers, 1)
             clamp = clamp_of(np.arange(d) < d // 2, x[:1])
-            plain, clamped = default_transition(model, 1), conditional(model, clamp)
+            plain, clamped = make_transition(model, seed=1), conditional(model, clamp)
             times: dict[bool, list[float]] = {False: [], True: []}
             for _ in range(rounds):  # in turns, so that a busy machine slows both
                 for walk in (plain, clamped):

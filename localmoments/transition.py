@@ -11,9 +11,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from localmoments.arrays import FARTHEST, Floats
+from localmoments.arrays import FARTHEST, Floats, Reals
 from localmoments.errors import DivergedError
 from localmoments.model import Arrays
+
+
+@dataclass(frozen=True)
+class ClampSpec:
+    """Known columns in the units of the data; each array has one row, or one per walker."""
+
+    mask: NDArray[np.bool_]  # (1, d) or (W, d), True where a column is known
+    values: Reals  # (1, d) or (W, d)
+    std: Reals  # (1, 1), (1, d) or (W, d): measurement error, 0 for exactly
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from trainer.errors import ExportError
+from trainer.errors import ExportError, explain_write_errors
 from trainer.interrupts import INTERRUPT
-from trainer.run import flush, said_plainly
+from trainer.run import flush
 
 LIBRARIES = (
     "localmoments", "numpy", "onnx", "onnxruntime", "onnxruntime-gpu", "onnxscript", "safetensors",
@@ -28,7 +28,7 @@ def new_version(models: Path, name: str) -> Iterator[tuple[Path, str]]:
     A rename onto a folder that exists fails, so no version is ever written over; if another
     process took the number meanwhile, the whole export fails and can be run again.
     """
-    with said_plainly(models):
+    with explain_write_errors(models):
         base = models / name
         base.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=base, prefix=".new-"))

@@ -9,8 +9,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from trainer.errors import RunFolderError
-from trainer.run import replacing, said_plainly
+from trainer.errors import RunFolderError, explain_write_errors
+from trainer.run import replacing
 
 Weights = dict[str, Tensor]
 
@@ -53,7 +53,7 @@ def save(path: Path, state: State, groups: dict[str, Weights]) -> None:
     """Groups of tensors (model, average, best, adam...) and the state, in one file."""
     tensors = {f"{g}/{k}": v.contiguous() for g, group in groups.items() for k, v in group.items()}
     body = {**vars(state), "losses": [vars(loss) for loss in state.losses]}
-    with said_plainly(path.parent), replacing(path) as temporary:
+    with explain_write_errors(path.parent), replacing(path) as temporary:
         save_file(tensors, temporary, {"state": json.dumps(body)})
 
 

@@ -19,11 +19,11 @@ from trainer.autoencoder import AutoEncoder
 from trainer.batches import make_feed, seeded
 from trainer.checkpoint import Loss, State, Weights
 from trainer.config import Recipe, TrainingOptions
-from trainer.errors import RunFolderError, TrainingError
+from trainer.errors import RunFolderError, TrainingError, explain_write_errors
 from trainer.interrupts import Interrupted, Stop
 from trainer.prepare import Prepared, held_out_rows
 from trainer.progress import Progress
-from trainer.run import LOSSES, Run, said_plainly, write_text
+from trainer.run import LOSSES, Run, write_text
 from trainer.stages import Stage, stages
 from trainer.threads import threads
 
@@ -219,5 +219,5 @@ def write_losses(run: Run, state: State) -> None:
     table = csv.writer(text, lineterminator="\n")
     table.writerow(("stage", "step", "train", "valid"))
     table.writerows((loss.stage, loss.step, loss.train, loss.valid) for loss in state.losses)
-    with said_plainly(run.folder):
+    with explain_write_errors(run.folder):
         write_text(run.folder / LOSSES, text.getvalue())

@@ -19,6 +19,7 @@ from trainer.autoencoder import AutoEncoder
 from trainer.chain_setup import walked
 from trainer.checkpoint import Loss
 from trainer.config import Recipe
+from trainer.errors import explain_write_errors
 from trainer.export import Chains
 from trainer.layers import Dense
 from trainer.plots import (
@@ -30,7 +31,6 @@ from trainer.plots import (
     draw_tangents,
 )
 from trainer.prepare import Prepared, held_out_rows
-from trainer.run import said_plainly
 
 BACKGROUND_ROWS = 2_000
 TANGENTS = 8
@@ -61,7 +61,7 @@ def draw_gallery(
     names = ["samples", "reconstructions", "tangents", *(["filters"] if image else [])]
     names += ["losses"] if losses else []
     paths = {name: folder / f"{name}.png" for name in names}
-    with said_plainly(folder), torch.no_grad():
+    with explain_write_errors(folder), torch.no_grad():
         _draw_samples(recipe, prepared, view, chains, paths["samples"])
         _draw_reconstructions(prepared, view, ae, chains, paths["reconstructions"])
         _draw_tangents(prepared, view, ae, chains, paths["tangents"])

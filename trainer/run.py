@@ -5,7 +5,6 @@ old file or the new one, never half of one.
 """
 
 import contextlib
-import errno
 import fcntl
 import json
 import os
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.config import Recipe, make_recipe
-from trainer.errors import RunFolderError, TrainerError
+from trainer.errors import RunFolderError, TrainerError, explain_write_errors
 
 RECIPE = "recipe.json"
 CHECKPOINT = "checkpoint.safetensors"
@@ -45,7 +44,7 @@ class Run:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """One process trains in a folder at a time; the lock goes with the process."""
-        with said_plainly(self.folder):
+        with explain_write_errors(self.folder):
             lock = (self.folder / ".lock").open("w")
         with lock:
             try:
@@ -60,7 +59,7 @@ class Run:
 
 def new_run(runs: Path, recipe: Recipe) -> Run:
     """The next numbered folder below `runs/<name>/`, with the recipe in it."""
-    with said_plainly(runs):
+    with explain_write_errors(runs):
         base = runs / recipe.name
         base.mkdir(parents=True, exist_ok=True)
         folder = _numbered(base)
@@ -127,30 +126,10 @@ def flush(path: Path) -> None:
         os.close(handle)
 
 
-@contextlib.contextmanager
-def said_plainly(folder: Path) -> Iterator[None]:
-    """Failures to write below a folder, as one sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise RunFolderError(sentence(error, folder)) from error
-    except Exception as error:  # safetensors wraps the operating system's errors in its own
-        if type(error).__name__ == "SafetensorError" and "os error" in str(error):
-            reason = "the disk is full" if "os error 28" in str(error) else str(error)
-            raise RunFolderError(f"{folder} cannot be written: {reason}.") from error
-        raise
-
-
 def check_writable(models: Path, name: str) -> None:
     """See that a folder `models/name` could be made or filled; nothing is left behind."""
     place = models / name
     while not place.exists() and place != place.parent:
         place = place.parent
-    with said_plainly(models), tempfile.TemporaryFile(dir=place):
+    with explain_write_errors(models), tempfile.TemporaryFile(dir=place):
         pass
-
-
-def sentence(error: OSError, folder: Path) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{folder} cannot be written: the disk is full."
-    return f"{folder} cannot be written: {error.strerror or error}."

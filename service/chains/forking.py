@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from localmoments.chain import make_transition
 from localmoments.errors import InputError
 from localmoments.model import Model
 from service.chains.plan import Plan
-from service.chains.planning import check_kernel, check_scale, own_scale
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,20 @@ def branched(plan: Plan, model: Model, change: Change) -> Plan:
             'new chain from this one instead: "start": {"chain": ...}.'
         )
     floor = plan.floor if change.floor is None else change.floor
-    check_kernel(model, kernel, plan.clamp is not None, plan.metropolis, floor)
-    own = plan.scale
-    if kernel != plan.kernel:
-        own = (own_scale(model, kernel, plan.clamp is not None),)
-    scale = tuple(change.scale) if change.scale else own
-    check_scale(model, kernel, scale, plan.clamp is not None)
+    transition = make_transition(
+        model,
+        kernel=kernel,
+        scale=change.scale or (plan.scale if kernel == plan.kernel else None),
+        floor=floor,
+        seed=plan.seed if change.seed is None else change.seed,
+        clamp=plan.clamp,
+        metropolis=plan.metropolis,
+    )
     return replace(
         plan,
         kernel=kernel,
-        scale=scale,
+        scale=tuple(transition.scale),
         floor=floor,
-        seed=plan.seed if change.seed is None else change.seed,
+        seed=transition.seed,
         request="",
     )

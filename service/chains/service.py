@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from localmoments.arrays import Reals
-from localmoments.chain import points as points_of
-from localmoments.chain import step_cost
+from localmoments.chain import decode_state, step_cost
 from localmoments.errors import (
     BusyChainError,
     DrainingError,
@@ -24,7 +23,7 @@ from service.chains.call import ChainCall, Course, Means, Tally
 from service.chains.forking import Change, branched
 from service.chains.limits import ChainLimits, check_limits
 from service.chains.plan import Plan, dumps, loads
-from service.chains.planning import begun, check_points, check_same, is_quick, opened, pinned_model
+from service.chains.planning import begun, check_same, is_quick, opened, pinned_model
 from service.chains.spec import ChainSpec, StepRange
 from service.engine.chain_job import JobRange
 from service.engine.executor import Executor
@@ -186,7 +185,6 @@ class ChainService:
         if start.kind == "chain":
             points = (await self.look(start.chain, caller)).x
         assert points is not None
-        check_points(model, points)
         return points
 
     def _course(self, plan: Plan, stretch: StepRange, from_step: int) -> Course:
@@ -217,7 +215,7 @@ class ChainService:
 
     async def _x(self, plan: Plan, model: Model, at: Snapshot) -> Reals:
         state = np.frombuffer(at.state, np.float32).reshape(plan.walkers, -1)
-        z = await self._worker.call(points_of, model, plan.kernel, state)
+        z = await self._worker.call(decode_state, model, plan.kernel, state)
         # In double, so that the way back to the model's units leads to the same bits.
         return model.manifest.normaliser.to_user(z.astype(np.float64))
 

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from localmoments.arrays import Reals
+from localmoments.transition import ClampSpec
 
 Emission = Literal["mean", "noisy"]
 
@@ -24,15 +22,6 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Known:
-    """Columns that are known; each array has one row, or one for every walker."""
-
-    mask: NDArray[np.bool_]  # (1, d) or (W, d)
-    values: Reals  # (1, d) or (W, d)
-    std: Reals  # (1, 1), (1, d) or (W, d): known up to this, 0 for exactly
-
-
-@dataclass(frozen=True)
 class ChainSpec:
     """What fixes a chain for good; on a chain that exists it may only be said again."""
 
@@ -44,7 +33,7 @@ class ChainSpec:
     floor: float | None = None
     seed: int | None = None
     start: Start | None = None
-    clamp: Known | None = None
+    clamp: ClampSpec | None = None
     metropolis: bool | None = None
 
 

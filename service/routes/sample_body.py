@@ -8,7 +8,8 @@ from fastapi import Request
 
 from localmoments.arrays import Reals
 from localmoments.errors import InputError
-from service.chains.spec import ChainSpec, Known, Start, StepRange
+from localmoments.transition import ClampSpec
+from service.chains.spec import ChainSpec, Start, StepRange
 from service.http import problems
 from service.http.chain_schemas import FromChain, SampleQuery, SampleRequest
 from service.http.dependencies import off_loop
@@ -83,15 +84,17 @@ def _start(said: SampleRequest, points: Reals | None) -> Start | None:
     return Start(said.start) if isinstance(said.start, str) else None
 
 
-def _known(said: SampleRequest, values: Reals | None, std: Reals | None) -> Known | None:
+def _known(said: SampleRequest, values: Reals | None, std: Reals | None) -> ClampSpec | None:
     if said.clamp is None or values is None:
         return None
     if std is None:
         std = np.full((1, 1), said.clamp.std or 0.0)
-    return Known(np.atleast_2d(np.array(said.clamp.mask, bool)), values, std)
+    return ClampSpec(np.atleast_2d(np.array(said.clamp.mask, bool)), values, std)
 
 
-def _asked(said: SampleQuery | SampleRequest, start: Start | None, known: Known | None) -> Asked:
+def _asked(
+    said: SampleQuery | SampleRequest, start: Start | None, known: ClampSpec | None
+) -> Asked:
     scale: Any = said.scale
     making = ChainSpec(
         model=said.model,

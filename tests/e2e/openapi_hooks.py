@@ -29,7 +29,7 @@ REASONS = re.compile(
     r"|of chain .* cannot be changed|Idempotency-Key was used|The chain diverged|walks in \w+ space"
     r"|With `clamp`, `scale` must|`clamp.std` needs|`clamp` works with|clamp.std has a negative"
     r"|`metropolis` (works|cannot|needs)"
-    r"|not a number of its datatype|holds a number beyond"
+    r"|not a number of its datatype|outside the range of"
     r"|are the most|are more than the \d+ allowed|^Time is over|was not done within"
 )
 

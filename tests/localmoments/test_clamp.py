@@ -13,7 +13,7 @@ import pytest
 
 from localmoments import matheron
 from localmoments.arrays import Doubles, Floats
-from localmoments.chain import advance, first_state, positions, step_cost
+from localmoments.chain import advance, encode_state, positions, step_cost
 from localmoments.clamp import RIDGE, WEIGHED_DIMS, Known, clamped_step, default_scale, noise_levels
 from localmoments.gaussian import Gaussian, Measurement, gain
 from localmoments.model import Arrays, Model
@@ -156,7 +156,7 @@ def test_a_resumed_clamped_chain_equals_an_uninterrupted_one(
     tiny_served: Model, x: Floats, kernel: str, std: float
 ) -> None:
     walk = Transition(kernel, 11, (1.0, 0.5), 0.01, clamp_of(np.arange(8) < 3, x[0], std))
-    start = first_state(tiny_served, kernel, x[:5], walk.clamp)
+    start = encode_state(tiny_served, kernel, x[:5], walk.clamp)
     for before, after in pairwise(positions(tiny_served, walk, start, 4)):
         again = advance(tiny_served, walk, before.state, before.step)
         assert np.array_equal(again.state, after.state)

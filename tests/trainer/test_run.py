@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from trainer.config import make_recipe
-from trainer.errors import RunFolderError, TrainerError
-from trainer.run import Run, last_run, new_run, replacing, said_plainly, write_text
+from trainer.errors import RunFolderError, TrainerError, explain_write_errors
+from trainer.run import Run, last_run, new_run, replacing, write_text
 
 RECIPE = make_recipe({"name": "small", "data": {"source": "gaussian"}})
 
@@ -73,13 +73,13 @@ def test_a_block_that_fails_leaves_the_old_file_and_no_half(tmp_path):
     ],
 )
 def test_failures_to_write_are_one_sentence(error, reason, tmp_path):
-    with pytest.raises(RunFolderError) as caught, said_plainly(tmp_path):
+    with pytest.raises(RunFolderError) as caught, explain_write_errors(tmp_path):
         raise error
     assert str(caught.value) == f"{tmp_path} cannot be written: {reason}."
 
 
 def test_other_failures_stay_what_they_are(tmp_path):
-    with pytest.raises(KeyError), said_plainly(tmp_path):
+    with pytest.raises(KeyError), explain_write_errors(tmp_path):
         raise KeyError("x")
 
 

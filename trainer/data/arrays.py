@@ -19,11 +19,11 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from trainer.data.dataset import Found, image_shape
-from trainer.data.io_errors import check_numbers, check_shape, one_line, read_exactly, stream_rows
+from trainer.data.io_errors import check_numbers, check_shape, read_exactly, stream_rows
 from trainer.data.options import DataOptions
 from trainer.data.source import NpySource, Rows, block_rows, blocks
-from trainer.data.spool import nameless, writing
-from trainer.errors import DataError
+from trainer.data.spool import nameless
+from trainer.errors import DataError, explain_write_errors, one_line
 
 # what NumPy lets out when a header makes no sense
 _MALFORMED = (ValueError, TypeError, SyntaxError, tokenize.TokenError)
@@ -175,8 +175,8 @@ def _unzipped_columns(path: Path, member: IO[bytes], header: Header) -> Iterator
     """A zip is read from front to back and cannot be jumped about in: lay the array out first."""
     with nameless() as (file, folder):
         while piece := member.read(2**24):
-            with writing(folder):
+            with explain_write_errors(folder):
                 file.write(piece)
-        with writing(folder):
+        with explain_write_errors(folder):
             file.flush()
         yield from _transposed(path, header, os.dup(file.fileno()))

@@ -11,11 +11,10 @@ import pyarrow.csv as arrow_csv
 
 from trainer.data.csv_layout import NULLS, Layout, look
 from trainer.data.dataset import Found
-from trainer.data.io_errors import one_line
 from trainer.data.options import DataOptions
 from trainer.data.source import Rows
 from trainer.data.tables import choose_columns, matrix, refuse_text
-from trainer.errors import DataError
+from trainer.errors import DataError, one_line
 
 _BLOCK_BYTES = 2**22
 _BAD_VALUE = re.compile(r"column #(\d+): (?:Row #(\d+): )?CSV conversion error.*?value '(.*)'")

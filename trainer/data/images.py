@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from trainer.data.dataset import Found
-from trainer.data.io_errors import one_line
 from trainer.data.options import DataOptions
 from trainer.data.source import Rows, block_rows
 from trainer.data.tables import plural, quoted
-from trainer.errors import DataError
+from trainer.errors import DataError, one_line
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp"})
 _JUNK = frozenset({"thumbs.db", "desktop.ini", "ehthumbs.db", "icon\r"})

@@ -1,11 +1,6 @@
 """What the readers of binary files share: one way to stream rows, one way to fail."""
 
-import gzip
-import zipfile
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -23,27 +18,6 @@ _KINDS = {
     "m": "time spans",
     "V": "records of several fields",
 }
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Turn what the operating system and the decoders say into one sentence."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise DataError(f"There is no file or folder {error.filename or path}.") from error
-    except PermissionError as error:
-        raise DataError(f"{path} may not be read: permission denied.") from error
-    except (EOFError, zlib.error, zipfile.BadZipFile, gzip.BadGzipFile) as error:
-        raise DataError(f"{path} is damaged or cut short ({one_line(error)}).") from error
-    except (MemoryError, OverflowError) as error:
-        raise DataError(f"{path} has rows too long for this machine's memory.") from error
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({one_line(error)}).") from error
-
-
-def one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def check_numbers(dtype: np.dtype[Any], where: str) -> None:

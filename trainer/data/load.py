@@ -8,14 +8,13 @@ import numpy as np
 
 from trainer.data.dataset import Dataset, Found
 from trainer.data.fingerprint import fingerprint
-from trainer.data.io_errors import reading
 from trainer.data.known_sets import NAMED, find, finish, read_named
 from trainer.data.options import DataOptions
 from trainer.data.readers import read_file
 from trainer.data.source import ArraySource, Index, Source
 from trainer.data.staging import gather
 from trainer.data.synthetic import SYNTHETIC, draw
-from trainer.errors import DataError
+from trainer.errors import DataError, explain_read_errors
 
 
 def load(options: DataOptions, staging: Path | None = None) -> Dataset:
@@ -45,7 +44,7 @@ def _loaded(options: DataOptions, staging: Path | None) -> Dataset:
 
 def _file(options: DataOptions, staging: Path | None) -> Dataset:
     path = Path(options.source).expanduser()
-    with reading(path):
+    with explain_read_errors(path):
         found = read_file(path, options)
         source, notes = gather(found, options, staging)
     name = path.name or str(path.resolve().name)
@@ -54,7 +53,7 @@ def _file(options: DataOptions, staging: Path | None) -> Dataset:
 
 def _named(options: DataOptions, staging: Path | None) -> Dataset:
     path = find(options.source, options.path)
-    with reading(path):
+    with explain_read_errors(path):
         found, fold = read_named(options.source, path, options)
         source, notes = gather(found, options, staging)
     source, own = finish(options.source, source)

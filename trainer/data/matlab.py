@@ -9,8 +9,8 @@ import scipy.io
 from numpy.typing import NDArray
 
 from trainer.data.dataset import Found
-from trainer.data.io_errors import check_numbers, check_shape, one_line
-from trainer.errors import DataError
+from trainer.data.io_errors import check_numbers, check_shape
+from trainer.errors import DataError, one_line
 
 # what SciPy lets out when the bytes make no sense
 _DAMAGED = (ValueError, TypeError, KeyError, IndexError, EOFError, zlib.error, OverflowError,

@@ -9,11 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trainer.data.dataset import Found
-from trainer.data.io_errors import one_line
 from trainer.data.options import DataOptions
 from trainer.data.source import Rows, block_rows
 from trainer.data.tables import choose_columns, matrix, refuse_text
-from trainer.errors import DataError
+from trainer.errors import DataError, one_line
 
 
 def read_parquet(path: Path, options: DataOptions) -> Found:

@@ -1,7 +1,7 @@
 """An .npy that grows: rows are appended, the header is set right at the end.
 
 Every failure to write is told apart from failures to read the source, which happen in the
-same loop: only what is wrapped in `writing` is the output folder's fault.
+same loop: only what is wrapped in `explain_write_errors` is the output folder's fault.
 """
 
 import fcntl
@@ -17,34 +17,25 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from trainer.data.source import NpySource, Rows, blocks
-from trainer.errors import RunFolderError
-
-
-@contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise RunFolderError(f"Rows could not be written to {folder}: {reason}.") from error
+from trainer.errors import explain_write_errors
 
 
 class Spool:
     def __init__(self, file: IO[bytes], folder: Path, dims: int, dtype: np.dtype[Any]) -> None:
         self.file, self.folder = file, folder
         self.dims, self.dtype, self.rows = dims, dtype, 0
-        with writing(folder):
+        with explain_write_errors(folder):
             file.truncate(0)
             self.offset = self._header()
 
     def append(self, block: Rows) -> None:
-        with writing(self.folder):
+        with explain_write_errors(self.folder):
             self.file.write(np.ascontiguousarray(block, self.dtype).data)
         self.rows += len(block)
 
     def finish(self, fill: Callable[[Rows], Rows] | None) -> None:
         """Rewrite what is to be filled in, set the row count, and put it all on the disk."""
-        with writing(self.folder):
+        with explain_write_errors(self.folder):
             self.file.flush()
             if fill is not None:
                 self._rewrite(fill)
@@ -83,7 +74,7 @@ def filler(values: NDArray[np.float64] | None) -> Callable[[Rows], Rows] | None:
 @contextmanager
 def locked(path: Path) -> Iterator[IO[bytes]]:
     """A file only one run writes at a time; a killed run's lock and leftovers do not hinder."""
-    with writing(path.parent):
+    with explain_write_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+b")
     with file:
@@ -95,7 +86,7 @@ def locked(path: Path) -> Iterator[IO[bytes]]:
 def nameless() -> Iterator[tuple[IO[bytes], Path]]:
     """A temporary file that is gone with the last descriptor, and the folder it is in."""
     folder = Path(tempfile.gettempdir())
-    with writing(folder):
+    with explain_write_errors(folder):
         file = tempfile.TemporaryFile()  # noqa: SIM115 -- opening may fail as writing, the rest not
     with file:
         yield file, folder

@@ -17,9 +17,9 @@ from trainer.data.arrays import open_npy
 from trainer.data.dataset import Found
 from trainer.data.options import DataOptions
 from trainer.data.source import ArraySource, NpySource, Rows, Source
-from trainer.data.spool import Spool, filler, locked, nameless, writing
+from trainer.data.spool import Spool, filler, locked, nameless
 from trainer.data.tables import Gaps
-from trainer.errors import DataError
+from trainer.errors import DataError, explain_write_errors
 
 Notes = tuple[str, ...]
 
@@ -105,7 +105,7 @@ def _publish(flow: _Flow, spool: Spool, part: Path, target: Path) -> None:
     """The notes first: where the .npy is, they are."""
     try:
         notes = _pour(flow, spool)
-        with writing(target.parent):
+        with explain_write_errors(target.parent):
             target.with_suffix(".json").write_text(json.dumps({"notes": notes}))
             part.replace(target)
     except BaseException:

@@ -16,11 +16,12 @@ from trainer.card import CAPTIONS, card
 from trainer.config import make_recipe
 from trainer.data import DataOptions, Dataset, load, split
 from trainer.data.known_sets import NAMED
+from trainer.errors import explain_write_errors
 from trainer.evaluate import Watch, check_width, evaluate, open_model, plan_for
 from trainer.evaluate.album import draw_album
 from trainer.export import CARD
 from trainer.metrics_report import OPTIONS, figures_text
-from trainer.run import replacing, said_plainly, write_text
+from trainer.run import replacing, write_text
 
 
 def judge(args: argparse.Namespace, folder: Path) -> None:
@@ -95,7 +96,7 @@ def rewrite(
     listed = {*old.files, *changed}
     shown = [f"{name}.png" for name in CAPTIONS if f"{name}.png" in listed]
     files = {name: digest for name, digest in old.files.items() if name not in changed}
-    with said_plainly(folder):
+    with explain_write_errors(folder):
         write_text(folder / MANIFEST, manifests.dumps(replace(manifest, files=files)))
         for picture in pictures:
             with replacing(folder / picture.name) as temporary:

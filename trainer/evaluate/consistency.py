@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localmoments.arrays import Doubles, Floats
-from localmoments.chain import Transition, default_transition, positions
+from localmoments.chain import make_transition, positions
 from localmoments.errors import DivergedError
 from localmoments.model import Model
 from trainer.evaluate.calibration import FEWEST, Cloud, local_at

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localmoments.chain import Clamp
 from localmoments.model import Model
+from localmoments.transition import Clamp
 from service.chains.call import Course
 from service.chains.plan import Plan, dumps, fingerprint, loads
 

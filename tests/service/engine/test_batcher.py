@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from localmoments.arrays import Floats
-from localmoments.chain import Clamp, Transition, default_transition, first_state, positions
+from localmoments.chain import draw_starts, encode_state, make_transition, positions
 from localmoments.errors import DivergedError, OverloadError, UnusableAnswerError, WorkerError
 from localmoments.model import Arrays, Model
-from localmoments.starts import from_data
+from localmoments.transition import Clamp, Transition
 from service.engine.batcher import Batcher
 from service.engine.chain_job import JobRange
 from service.engine.executor import Executor
@@ -165,8 +165,8 @@ def test_admission_is_bounded_and_says_when_to_come_again(
 def leg(
     model: Model, walkers: int, seed: int, steps: int, **more: Any
 ) -> tuple[Transition, JobRange]:
-    walk = default_transition(model, seed)
-    state = first_state(model, walk.kernel, from_data(model, walkers, seed))
+    walk = make_transition(model, seed=seed)
+    state = encode_state(model, walk.kernel, draw_starts(model, walkers, seed))
     own = {"keeps": lambda step: True, "noisy": True, "mark": -1, "ahead": math.inf, **more}
     return walk, JobRange(state, 0, steps, **own)
 

@@ -211,7 +211,7 @@ def test_a_file_without_read_permission_is_named(tmp_path):
     try:
         if was == 0:
             os.seteuid(65534)  # root may read anything
-        assert refused(path) == f"{path} may not be read: permission denied."
+        assert refused(path) == f"{path} cannot be read: permission denied."
     finally:
         os.seteuid(was)
 
