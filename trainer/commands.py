@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from localmoments.artefact import MANIFEST, START_POINTS, WEIGHTS, Manifest
 from localmoments.errors import ArtefactError
+from localmoments.model import Model
 from trainer import checkpoint
 from trainer.autoencoder import AutoEncoder
 from trainer.config import Recipe, find_recipe, make_recipe, read_recipe, with_settings
@@ -19,12 +20,12 @@ from trainer.data import describe, examine, load, split
 from trainer.data.known_sets import NAMED
 from trainer.defaults import default_recipe, name_of
 from trainer.errors import RecipeError, RunFolderError
-from trainer.evaluate import first_look, held_rows, open_model
+from trainer.evaluate import first_look, held_rows
+from trainer.evaluate.command import data_options, evaluate_artefact
 from trainer.evaluate.trust import typical_quantiles
 from trainer.export import CARD, Chains, export, make_chains
 from trainer.fit import VALIDATION_ROWS, fit, load_weights, reached
 from trainer.gallery import draw_gallery
-from trainer.judging import data_options, judge
 from trainer.prepare import Prepared, held_out_rows, prepare
 from trainer.run import Run, check_writable, last_run, new_run, removed_on_error
 
@@ -132,7 +133,7 @@ def _export(
     """A new version of the model, with the figures that take seconds."""
 
     def look(folder: Path) -> Manifest:
-        model = open_model(folder)
+        model = Model.open(folder)
         rows = held_out_rows(prepared, VALIDATION_ROWS).numpy()
         typical = typical_quantiles(model, rows, model.manifest.moments_sigma)
         held = held_rows(prepared.dataset, prepared.split)
@@ -165,7 +166,7 @@ def export_command(args: argparse.Namespace) -> None:
 
 def _export_again(artefact: Path, data: str | None, models: Path) -> None:
     """The weights of an artefact with the graphs of this release, as a new version."""
-    manifest = open_model(artefact).manifest
+    manifest = Model.open(artefact).manifest
     options = data_options(manifest.recipe["data"], data)
     recipe = make_recipe({**manifest.recipe, "data": asdict(options)})
     prepared = prepare(recipe)
@@ -186,7 +187,7 @@ def _export_again(artefact: Path, data: str | None, models: Path) -> None:
 
 def evaluate_command(args: argparse.Namespace) -> None:
     """Figures and pictures into an artefact that is already there."""
-    judge(args, find_artefact(args.artefact, args.models))
+    evaluate_artefact(args, find_artefact(args.artefact, args.models))
 
 
 def find_artefact(reference: str, models: Path) -> Path:

@@ -19,7 +19,7 @@ from trainer.card import card
 from trainer.chain_setup import default_scale, start_points, trained_scale
 from trainer.config import Recipe
 from trainer.data import Dataset, record_split
-from trainer.evaluate.trust import clean_level, levels_between
+from trainer.evaluate.trust import largest_passing_level, levels_between
 from trainer.fit import VALIDATION_ROWS
 from trainer.graphs import GraphSpec, kernel_graph, make_kernels, model_graphs
 from trainer.kernels import Kernel
@@ -81,7 +81,8 @@ def moments_sigma_of(recipe: Recipe, ae: AutoEncoder, rows: Tensor, sigma: float
             r: Tensor = ae(torch.from_numpy(z), torch.full((len(z), 1), level))
         return r.numpy()
 
-    return clean_level(reconstruct, rows.numpy(), levels_between(*recipe.criterion.levels, sigma))
+    levels = levels_between(*recipe.criterion.levels, sigma)
+    return largest_passing_level(reconstruct, rows.numpy(), levels)
 
 
 def served_sigma(recipe: Recipe, prepared: Prepared, rows: Tensor) -> float:

@@ -8,8 +8,8 @@ import pytest
 from localmoments import artefact as manifests
 from trainer.__main__ import parser
 from trainer.card import CAPTIONS, KINDS, card
-from trainer.judging import options_of
-from trainer.metrics_report import OPTIONS
+from trainer.evaluate.command import format_options
+from trainer.evaluate.report import OPTIONS
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_the_command_that_made_its_figures_is_the_one_it_shows(manifest, options
     command = f"python -m trainer evaluate tiny@1 {options}".rstrip()
     assert f"\n{command}  # these figures and pictures\n" in text
     shown = parser().parse_args(shlex.split(command.removeprefix("python -m trainer ")))
-    assert options_of(shown) == options
+    assert format_options(shown) == options
     assert "| options" not in text
 
 

@@ -30,14 +30,16 @@ class Split:
 
 
 def split(
-    dataset: Dataset, options: DataOptions, *, seed: int = SPLIT_SEED, most: int = MOST_HELD_OUT
+    dataset: Dataset, options: DataOptions, *, seed: int | None = None, most: int | None = None
 ) -> Split:
     """Hold out the data set's own validation rows, or else a random sample that is always the same.
 
     Args:
-        seed: of the random sample.
-        most: the largest number of rows in it.
+        seed: of the random sample; SPLIT_SEED by default.
+        most: the largest number of rows in it; MOST_HELD_OUT by default.
     """
+    seed = SPLIT_SEED if seed is None else seed
+    most = MOST_HELD_OUT if most is None else most
     held_out = np.zeros(dataset.rows, np.bool_)
     held_out[_choose_held_out(dataset, options, seed, most)] = True
     train, validation = np.flatnonzero(~held_out), np.flatnonzero(held_out)

@@ -8,10 +8,10 @@ from localmoments.chain import draw_starts, encode_state, make_transition, posit
 from localmoments.errors import DivergedError
 from localmoments.model import Model
 from trainer.data import Dataset, Split
+from trainer.evaluate.chains import budget_for
 from trainer.evaluate.context import with_scales
-from trainer.evaluate.plan import plan_for
-from trainer.evaluate.report import Judgement
 from trainer.evaluate.rows import spread
+from trainer.evaluate.run import Evaluation
 from trainer.plots import (
     View,
     draw_bandwidths,
@@ -28,10 +28,10 @@ WALKERS, SCATTERED, KEPT, THIN = 10, 500, 20, 5
 
 
 def draw_album(
-    model: Model, dataset: Dataset, split: Split, judgement: Judgement, folder: Path
+    model: Model, dataset: Dataset, split: Split, evaluation: Evaluation, folder: Path
 ) -> list[Path]:
     """Every picture that the figures allow, in the user's units; their paths."""
-    j, paths = judgement, []
+    j, paths = evaluation, []
 
     def path(name: str) -> Path:
         paths.append(folder / f"{name}.png")
@@ -61,9 +61,9 @@ def draw_album(
     return paths
 
 
-def _classes(judgement: Judgement) -> dict[str, Float]:
+def _classes(evaluation: Evaluation) -> dict[str, Float]:
     """The samples of many chains and of few, and real rows."""
-    found = {name: s.classes for name, s in judgement.sets.items() if s.classes is not None}
+    found = {name: s.classes for name, s in evaluation.sets.items() if s.classes is not None}
     names = [name for name in found if name.endswith(("mean", "rows"))]
     return {name: found[name] for name in names}
 
@@ -86,7 +86,7 @@ def chain(model: Model, view: View) -> Float | None:
     m = model.manifest
     walkers = WALKERS if view.image is not None else SCATTERED
     walk = make_transition(model, seed=1)
-    first = plan_for(m.input_dims).burn_in
+    first = budget_for(m.input_dims).burn_in
     state = encode_state(model, walk.kernel, draw_starts(model, walkers, 1, "noise"))
     try:
         steps = positions(model, walk, state, first + KEPT * THIN)

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localmoments.arrays import Doubles, Floats
-from localmoments.chain import Transition, first_state, positions
+from localmoments.chain import positions, start_state
 from localmoments.columns import Normaliser
 from localmoments.model import Model
-from localmoments.starts import from_noise
+from localmoments.transition import Transition
 from trainer.progress import Advance
 
 NARROW = 64  # columns up to which a chain's step costs next to nothing
@@ -143,8 +143,7 @@ def draw_chains(
 
     kept: list[tuple[int, Floats, Floats]] = []
     traces: list[Doubles] = []
-    start = from_noise(model, walkers, transition.seed)
-    state = first_state(model, transition.kernel, start)
+    state = start_state(model, transition, walkers, "noise")
     for position in positions(model, transition, state, steps):
         if position.step in keep:
             kept.append((position.step, convert(position.mean), convert(position.noisy)))

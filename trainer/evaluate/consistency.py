@@ -24,6 +24,7 @@ from localmoments.arrays import Doubles, Floats
 from localmoments.chain import make_transition, positions
 from localmoments.errors import DivergedError
 from localmoments.model import Model
+from localmoments.transition import Transition
 from trainer.evaluate.calibration import FEWEST, Cloud, local_at
 from trainer.evaluate.grid import Grid, solve, total_variation
 
@@ -43,7 +44,7 @@ def consistency_figures(model: Model, train: Floats, rng: np.random.Generator) -
         train: training rows in the model's units; (m, d).
     """
     m = model.manifest
-    transition = default_transition(model, 1, "moment")
+    transition = make_transition(model, seed=1, kernel="moment")
     try:
         triples = list(_steps(model, transition, rng, WALKERS, BURN_IN, KEPT, THIN))
     except DivergedError:

@@ -11,8 +11,9 @@ from typing import TextIO
 from torch import from_numpy
 
 from localmoments.arrays import Floats
-from localmoments.chain import Transition, default_transition
+from localmoments.chain import make_transition
 from localmoments.model import Model
+from localmoments.transition import Transition
 from trainer.data import Dataset
 from trainer.evaluate.chains import Budget, Samples, Scalar, draw_chains
 from trainer.evaluate.features import (
@@ -55,7 +56,7 @@ class Context:
     @property
     def transition(self) -> Transition:
         """The model's default kernel at its default scale."""
-        return default_transition(self.model, 1)
+        return make_transition(self.model, seed=1)
 
     @property
     def is_image(self) -> bool:
@@ -91,9 +92,7 @@ def _fit_classifier(
 
     def make() -> Tensors:
         with track(stream, "classifier", budget.examples) as advance:
-            network, names = train_classifier(
-                image, rows.train.x, labels, advance, budget.examples
-            )
+            network, names = train_classifier(image, rows.train.x, labels, advance, budget.examples)
         return {**network.state_dict(), "names": from_numpy(names)}
 
     key = (dataset.fingerprint, len(rows.train), float(rows.units.scale[0]), budget.examples, 1)

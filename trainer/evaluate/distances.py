@@ -95,7 +95,7 @@ def kernel_blocks(u: Floats, v: Floats) -> Iterator[tuple[slice, Doubles]]:
 
 
 def _sums_within_chains(a: Grouped) -> tuple[Doubles, Doubles]:
-    """Sums of k over pairs within one chain, including a row with itself, and their number; (G,)."""
+    """Sums of k over pairs within a chain, including a row with itself, and their number; (G,)."""
     order = np.argsort(a.units, kind="stable")
     first = np.unique(a.units[order], return_index=True)[1]
     if len(first) == len(a):  # every row is a chain of its own
@@ -147,7 +147,9 @@ def _row_means_without(sums: Doubles, pairs: Doubles) -> Doubles:
 def frechet_distance(real: Floats, samples: Floats) -> float:
     """Features of real rows (n, f) and of samples (m, f), in any units."""
     unit = root_mean_square(real)
-    x, y = (_gaussian(_moment_sums(one_group(_in_units(part, unit))).sum(0)) for part in (real, samples))
+    x, y = (
+        _gaussian(_moment_sums(one_group(_in_units(part, unit))).sum(0)) for part in (real, samples)
+    )
     return _frechet(x, y)
 
 

@@ -5,8 +5,8 @@ seed. Its last hidden layer (64 units) gives the features. Its accuracy on held-
 with every figure that it is used for. Other data: projections on the first principal components.
 
 What depends on the data alone is cached as safetensors in `$XDG_CACHE_HOME/localmoments` (default
-`~/.cache/localmoments`), under a hash of the data's fingerprint and of every setting that shaped it.
-Deleting the files costs time only.
+`~/.cache/localmoments`), under a hash of the data's fingerprint and of every setting that shaped
+it. Deleting the files costs time only.
 """
 
 import hashlib

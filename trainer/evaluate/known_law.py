@@ -1,8 +1,8 @@
 """Figures for data of known law: samples against exact draws, local moments against the truth.
 
-**Exact draws.** Samples are compared with exact draws from the law, and exact draws with each other.
-The ratio of the two distances is 1 for samples of the right law, whatever the number of rows. It
-grows with the error, and with the number of rows that make a small error visible.
+**Exact draws.** Samples are compared with exact draws from the law, and exact draws with each
+other. The ratio of the two distances is 1 for samples of the right law, whatever the number of
+rows. It grows with the error, and with the number of rows that make a small error visible.
 
 **Local moments.** For noise σDε as the model saw it, D = diag(scale), the law gives E and
 Cov[X | X + σDε = x] in closed form.
@@ -122,5 +122,3 @@ def _moments_at_one(
         spectrum = spectrum_of(products, d, rank, toward * D, D)
         user = scaled_moments(z[0], r, spectrum, alpha, normaliser)
     return replace(user, eigenvalues=user.eigenvalues[:rank], tangents=user.tangents[:rank])
-
-

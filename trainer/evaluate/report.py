@@ -64,8 +64,8 @@ SCALES = (
     "The default scale of each kernel was chosen on validation rows, not on test rows. Chains "
     "started from noise at every scale tried, and their samples were compared with real rows "
     "(images by kernel distance, tables by sliced Wasserstein distance). The largest scale within "
-    "5 % of the lowest distance was chosen. Scales are rejected if their chains diverge, lose classes or, in tables, leave the "
-    "data (density below 0.8)."
+    "5 % of the lowest distance was chosen. Scales are rejected if their chains diverge, lose "
+    "classes or, in tables, leave the data (density below 0.8)."
 )
 TUNED = (
     "The settings of this recipe were compared on held-out rows that include test rows "
@@ -77,8 +77,8 @@ CALIBRATION = (
     "1 the model claims too little variance."
 )
 RELATIVE = (
-    "The covariances of this model are known up to one factor only. Its trace ratio is that missing "
-    "factor at this noise level and says nothing about calibration."
+    "The covariances of this model are known up to one factor only. Its trace ratio is the "
+    "missing factor at this noise level and says nothing about calibration."
 )
 NEIGHBOURS = (
     "**Neighbours**: r(x̃) and σ²J(x̃) against the moments of training rows in a window around x̃. "
@@ -219,7 +219,12 @@ def claims_sections(figures: Figures) -> Iterator[str]:
     yield "### The paper's claims"
     levels = figures["calibration"]
     lines = [
-        [level, _three_digits(f, "trace ratio"), _three_digits(f, "z²"), number(f["z², first tangent"])]
+        [
+            level,
+            _with_error(f, "trace ratio"),
+            _with_error(f, "z²"),
+            number(f["z², first tangent"]),
+        ]
         for level, f in levels.items()
     ]
     yield table(["σ", "trace ratio", "z²", "z², first tangent"], lines)
@@ -254,7 +259,7 @@ def _consistency_section(figures: Figures) -> Iterator[str]:
     yield CONSISTENCY
 
 
-def _three_digits(figures: Figures, name: str) -> str:
+def _with_error(figures: Figures, name: str) -> str:
     return f"{figures[name]:.3f} ± {figures[f'{name}, error']:.3f}"
 
 

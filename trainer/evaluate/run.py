@@ -11,7 +11,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from localmoments.arrays import Doubles, Floats
-from localmoments.chain import default_transition, first_state, positions
+from localmoments.chain import encode_state, make_transition, positions
 from localmoments.errors import DivergedError
 from localmoments.estimators import FULL_JACOBIAN_DIMS
 from localmoments.model import Model
@@ -110,8 +110,8 @@ def draw_from_starts(model: Model, kernel: str, count: int, seed: int = 1) -> Do
     (count, d)."""
     starts = model.start_points()
     pick = np.random.default_rng(seed).integers(len(starts), size=count)
-    transition = default_transition(model, seed, kernel)
-    state = first_state(model, kernel, starts[pick])
+    transition = make_transition(model, seed=seed, kernel=kernel)
+    state = encode_state(model, kernel, starts[pick])
     *_, last = positions(model, transition, state, FIRST_STEPS)
     m = model.manifest
     z = last.noisy if m.default_emit == "noisy" else last.mean
@@ -209,7 +209,9 @@ def evaluate_chains(context: Context) -> Evaluation:
     figures["mixing"] = {"steps": len(late), "chains": late.shape[1], **mixing(late, scalar.names)}
     settling = _find_burn_in(context, many)
     settled = settling.settled
-    figures["mixing"]["burn-in steps"] = f"over {settling.steps[-1]}" if settled is None else settled
+    figures["mixing"]["burn-in steps"] = (
+        f"over {settling.steps[-1]}" if settled is None else settled
+    )
     names: tuple[str, ...] = ()
     if isinstance(context.features, Classifier):
         names = tuple(str(name) for name in context.features.names)

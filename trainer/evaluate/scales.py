@@ -16,9 +16,9 @@ import numpy as np
 
 from localmoments.arrays import Floats
 from localmoments.artefact import Manifest
-from localmoments.chain import Transition
 from localmoments.errors import DivergedError
 from localmoments.model import Model
+from localmoments.transition import Transition
 from trainer.evaluate.chains import Budget, draw_chains
 from trainer.evaluate.context import Context
 from trainer.evaluate.distances import density_and_coverage, kernel_distance, sliced_wasserstein

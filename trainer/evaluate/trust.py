@@ -64,9 +64,7 @@ def levels_between(low: float, high: float, sigma: float) -> list[float]:
     return sorted({low, sigma, *(s for s in grid if low < s < sigma)})
 
 
-def largest_passing_level(
-    reconstruct: Reconstruct, rows: Floats, levels: Sequence[float]
-) -> float:
+def largest_passing_level(reconstruct: Reconstruct, rows: Floats, levels: Sequence[float]) -> float:
     """The largest of the ascending levels that passes the trace test; the first if none does."""
     for sigma in reversed(levels):
         if passes_trace_test(*squared_errors(reconstruct, rows, sigma)):
@@ -74,9 +72,7 @@ def largest_passing_level(
     return levels[0]
 
 
-def squared_errors(
-    reconstruct: Reconstruct, rows: Floats, sigma: float
-) -> tuple[Doubles, Doubles]:
+def squared_errors(reconstruct: Reconstruct, rows: Floats, sigma: float) -> tuple[Doubles, Doubles]:
     """‖x − r(x)‖² and ‖x − r(x + σε)‖² of every row; (n,), (n,)."""
     noise = np.float32(sigma) * normals(0, 0, rows.shape)
     clean, noisy = [], []

@@ -12,7 +12,7 @@ import pytest
 
 from localmoments.model import Model
 from service.http.encodings import NPY, NPZ, write_npy
-from trainer.evaluate import moments_at
+from trainer.evaluate.known_law import moments_at
 
 ARRAYS = ("x", "mean", "eigenvalues", "tangents", "score", "covariance")
 ALL = "mean,tangents,covariance,score"
