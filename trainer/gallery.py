@@ -22,29 +22,15 @@ from trainer.config import Recipe
 from trainer.errors import explain_write_errors
 from trainer.export import Chains
 from trainer.layers import Dense
-from trainer.plots import (
-    View,
-    draw_filters,
-    draw_losses,
-    draw_reconstructions,
-    draw_samples,
-    draw_tangents,
-)
+from trainer.plots.curves import draw_losses
+from trainer.plots.local import draw_filters, draw_reconstructions, draw_tangents
+from trainer.plots.samples import draw_samples
+from trainer.plots.view import View, view_of
 from trainer.prepare import Prepared, held_out_rows
 
-BACKGROUND_ROWS = 2_000
 TANGENTS = 8
 WALKERS, KEPT, THIN = 10, 20, 5
 SCATTERED = 500  # walkers and tangents of a table's scatter plot
-
-
-def view_of(prepared: Prepared) -> View:
-    """How this data is looked at; images that stay within [0, 1] or bytes keep that range."""
-    rows = prepared.normaliser.to_user(held_out_rows(prepared, BACKGROUND_ROWS).numpy())
-    low, high = float(rows.min()), float(rows.max())
-    if prepared.architecture.decoder == "sigmoid":
-        low, high = 0.0, float(prepared.normaliser.scale.max())
-    return View(prepared.dataset.image, prepared.dataset.features, low, high, rows)
 
 
 def draw_gallery(
@@ -56,7 +42,7 @@ def draw_gallery(
     folder: Path,
 ) -> list[Path]:
     """All pictures of a model; the paths, in the order in which the card shows them."""
-    view = view_of(prepared)
+    view = view_of(prepared.dataset, prepared.split)
     image = view.image is not None
     names = ["samples", "reconstructions", "tangents", *(["filters"] if image else [])]
     names += ["losses"] if losses else []

@@ -80,3 +80,9 @@ def _count_held_out(rows: int, holdout: float | int, most: int) -> int:
     if isinstance(holdout, int) and holdout >= rows:
         raise DataError(f"data.holdout takes {holdout} of {rows} rows: none is left to learn from.")
     return min(max(1, count), most, rows - 1)
+
+
+def spread(index: Index, count: int) -> Index:
+    """At most `count` of the rows in `index`, evenly spaced: those at positions i·len // n."""
+    n = min(count, len(index))
+    return index[np.arange(n) * len(index) // max(1, n)]

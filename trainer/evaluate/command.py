@@ -18,12 +18,12 @@ from trainer.config import make_recipe
 from trainer.data import DataOptions, Dataset, load
 from trainer.data.known_sets import NAMED
 from trainer.errors import explain_write_errors
-from trainer.evaluate.album import draw_album
 from trainer.evaluate.chains import budget_for
 from trainer.evaluate.report import OPTIONS, figures_text
 from trainer.evaluate.rows import read_split, split_again
 from trainer.evaluate.run import check_width, evaluate
 from trainer.export import CARD
+from trainer.plots.artefact import draw_evaluation_plots
 from trainer.run import replacing, write_text
 
 
@@ -43,7 +43,7 @@ def evaluate_artefact(args: argparse.Namespace, folder: Path) -> None:
     split = split_again(dataset, options, read_split(model.manifest))
     evaluation = evaluate(model, dataset, split, budget, sys.stderr, other)
     with tempfile.TemporaryDirectory() as temporary:
-        plots = draw_album(model, dataset, split, evaluation, Path(temporary))
+        plots = draw_evaluation_plots(model, dataset, split, evaluation, Path(temporary))
         figures = {**evaluation.figures, OPTIONS: format_options(args)}
         update_artefact(folder, figures, plots, evaluation.scales, evaluation.moments_sigma,
                         evaluation.typical)  # fmt: skip

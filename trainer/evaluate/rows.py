@@ -27,6 +27,7 @@ from localmoments.artefact import Manifest
 from localmoments.columns import Normaliser
 from trainer.data import DataOptions, Dataset, Split, split
 from trainer.data.source import Index
+from trainer.data.split import spread
 from trainer.evaluate.features import Classes
 
 MOST_ROWS = 2_000  # validation rows that are used
@@ -121,12 +122,6 @@ def units_of(dataset: Dataset, normaliser: Normaliser, train: Index) -> Normalis
         if low >= 0 and high <= 255:
             low, high = 0.0, 1.0 if high <= 1 else 255.0
     return Normaliser(np.full(d, low), np.full(d, (high - low) or 1.0))
-
-
-def spread(index: Index, count: int) -> Index:
-    """At most `count` of them, evenly spaced. `prepare.held_out_rows` picks rows in this way."""
-    n = min(count, len(index))
-    return index[np.arange(n) * len(index) // max(1, n)]
 
 
 def divide_held_out(split: Split, record: SplitRecord) -> tuple[Index, Index, str]:

@@ -17,6 +17,7 @@ from localmoments.estimators import FULL_JACOBIAN_DIMS
 from localmoments.model import Model
 from localmoments.noise import normals
 from trainer.data import Dataset, GaussianMixture, Split
+from trainer.data.split import spread
 from trainer.errors import DataError
 from trainer.evaluate.calibration import calibration_figures, local_at, neighbour_figures
 from trainer.evaluate.chains import NARROW, Budget, Samples
@@ -50,7 +51,6 @@ from trainer.evaluate.rows import (
     held_rows,
     read_split,
     rows_for,
-    spread,
 )
 from trainer.evaluate.scales import search_scales
 from trainer.evaluate.trust import reconstruction_figures, with_clean_level

@@ -9,10 +9,10 @@ from PIL import Image
 
 from localmoments.model import Model
 from trainer.evaluate import Budget, evaluate, read_split, rows_for
-from trainer.evaluate.album import draw_album
 from trainer.evaluate.context import DIVERGED, make_context
 from trainer.evaluate.report import figures_text, number_with_error
 from trainer.evaluate.run import compare_chains_with_law
+from trainer.plots.artefact import draw_evaluation_plots
 
 SMALL = Budget(walkers=60, kept=3, burn_in=12, thin=2, chains=5, long_kept=12, lags=10,
              feature_rows=200, exact_rows=200, examples=6_000, search_walkers=40, search_steps=12,
@@ -99,9 +99,12 @@ class TestImagesWithLabels:
     def test_figures_repeat(self, of_digits, digits_model, digits):
         assert run(digits_model, digits).figures == of_digits.figures
 
-    def test_pictures_are_small_and_white_around(self, of_digits, digits_model, digits, tmp_path):
+    def test_plots_are_small_and_have_a_white_margin(
+        self, of_digits, digits_model, digits, tmp_path
+    ):
         model = digits_model
-        paths = draw_album(model, digits.dataset, digits.split, of_digits, tmp_path)
+        data = digits.dataset, digits.split
+        paths = draw_evaluation_plots(model, *data, of_digits, tmp_path)
         assert [p.stem for p in paths] == [
             "samples", "classes", "bandwidths", "mixing", "distances", "neighbours",
         ]  # fmt: skip
@@ -197,6 +200,6 @@ def test_a_model_whose_chains_diverge_is_reported_as_such(exact, tmp_path):
     assert found.figures["samples"] == "its chains diverge"
     assert "exact draws" not in found.figures
     assert compare_chains_with_law(context_of(model, prepared, SMALL)) == DIVERGED
-    assert draw_album(model, prepared.dataset, prepared.split, found, tmp_path) == []
+    assert draw_evaluation_plots(model, prepared.dataset, prepared.split, found, tmp_path) == []
     text = figures_text(replace(model.manifest, evaluation=found.figures))
     assert "No samples: its chains diverge." in text

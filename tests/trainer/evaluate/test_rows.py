@@ -9,6 +9,7 @@ import pytest
 from localmoments import artefact as manifests
 from localmoments.columns import Normaliser
 from trainer.data import ArraySource, DataOptions, Dataset, Split, load, split
+from trainer.data.split import spread
 from trainer.evaluate.rows import (
     BEFORE_RECORDS,
     SplitRecord,
@@ -17,7 +18,6 @@ from trainer.evaluate.rows import (
     read_split,
     rows_for,
     split_again,
-    spread,
     units_of,
 )
 
