@@ -29,7 +29,7 @@ from localmoments.model import Model
 from trainer.autoencoder import Architecture, AutoEncoder
 from trainer.criteria import Criterion
 from trainer.data import load
-from trainer.data.known_laws import GaussianMixture, Spiral
+from trainer.data.synthetic import GaussianMixture, Spiral
 from trainer.evaluate import claims_figures, read_split, rows_for, split_again
 from trainer.evaluate.command import data_options
 from trainer.evaluate.grid import Grid, best_reconstruction, solve, total_variation

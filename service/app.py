@@ -10,11 +10,11 @@ from fastapi import FastAPI
 from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.chains.limits import ChainLimits
+from service.chains.planning import ChainLimits
 from service.chains.service import ChainService
 from service.engine.batcher import Batcher
 from service.engine.executor import Executor
-from service.engine.repository import Repository
+from service.engine.repository import ModelRepository
 from service.graphs import Graphs
 from service.http import metrics, problems
 from service.http.auth import Keyring
@@ -78,7 +78,7 @@ class Application(FastAPI):
 def create_app(settings: Settings, store_url: str, siblings: Siblings | None = None) -> Application:
     """The application, over a store that is somebody else's to start and to end; one of several
     with the same address where it has siblings."""
-    repository = Repository(
+    repository = ModelRepository(
         settings.models,
         default=settings.default_model,
         threads=settings.compute_threads,
@@ -159,7 +159,7 @@ def _chain_limits(settings: Settings) -> ChainLimits:
     )
 
 
-async def _keep_looking(repository: Repository, seconds: float) -> None:
+async def _keep_looking(repository: ModelRepository, seconds: float) -> None:
     """New versions without a restart; one look that fails does not end the looking."""
     while seconds > 0:
         await asyncio.sleep(seconds)

@@ -13,7 +13,7 @@ from localmoments.rows import check_range, check_width
 from service.engine.executor import Executor
 from service.engine.local_moments import LocalMoments, Question, find_moments, make_plan
 from service.engine.reconstruction_job import ReconstructionJob
-from service.engine.repository import Repository
+from service.engine.repository import ModelRepository
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Reconstruction:
 class Inference:
     """The use cases over a repository of models."""
 
-    def __init__(self, models: Repository, executor: Executor, limits: Limits) -> None:
+    def __init__(self, models: ModelRepository, executor: Executor, limits: Limits) -> None:
         self._models = models
         self._worker = executor
         self._limits = limits
@@ -48,13 +48,13 @@ class Inference:
         self, x: Reals, reference: str | None = None, sigma: float | None = None
     ) -> Reconstruction:
         work = self._reconstructing(x, reference, sigma)
-        found = await self._worker.finish(work)
+        found = await self._worker.run_job(work)
         return Reconstruction(work.model.manifest.reference, work.sigma, **found)
 
     def begin_reconstruction(self, x: Reals) -> ReconstructionJob:
         """By the default model; what is found comes as the work's answer."""
         work = self._reconstructing(x, None, None)
-        self._worker.begin(work)
+        self._worker.start(work)
         return work
 
     def _reconstructing(

@@ -13,7 +13,7 @@ import uvicorn
 from localmoments.errors import LocalMomentsError
 from service.app import create_app
 from service.chains.service import ChainService
-from service.engine.repository import Catalogue, Repository
+from service.engine.repository import Catalogue, ModelRepository
 from service.http.http_protocol import bounded
 from service.http.siblings import Siblings
 from service.listening import url_of
@@ -40,7 +40,7 @@ class Server(uvicorn.Server):
             server_header=False,
         )
         super().__init__(config)
-        self._models: Repository = app.state.models
+        self._models: ModelRepository = app.state.models
         self._chains: ChainService = app.state.chains
         self._listener = listener
         self._siblings = siblings

@@ -16,6 +16,8 @@ from trainer.fit import fit
 from trainer.prepare import Prepared, prepare
 from trainer.run import new_run
 
+pytest_plugins = ["tests.plugins"]  # the `needs` fixture and the summary of skipped tests
+
 TINY: dict[str, Any] = {
     "name": "tiny",
     "data": {"source": "mixture", "rows": 400},

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from localmoments.columns import Normaliser
-from trainer.data.source import Source
+from trainer.data.sources import Source
 
 BLOCK_BYTES = 2**20  # read in one go
 CHUNK_BYTES = 64 * 2**20  # float32 bytes held at a time; two chunks are in memory

@@ -16,8 +16,8 @@ from localmoments.model import Model
 from trainer import checkpoint
 from trainer.autoencoder import AutoEncoder
 from trainer.config import Recipe, find_recipe, make_recipe, read_recipe, with_settings
-from trainer.data import describe, examine, load, split
-from trainer.data.known_sets import NAMED
+from trainer.data import describe, inspect_rows, load, split
+from trainer.data.known_sets import KNOWN_SETS
 from trainer.defaults import default_recipe, name_of
 from trainer.errors import RecipeError, RunFolderError
 from trainer.evaluate import first_look, held_rows
@@ -48,7 +48,7 @@ def fit_command(args: argparse.Namespace) -> None:
         run = _resumed(args)
         recipe = run.recipe()
         prepared = prepare(recipe, run.folder / STAGING)
-    for note in (*prepared.dataset.notes, *prepared.examination.notes):
+    for note in (*prepared.dataset.notes, *prepared.inspection.notes):
         say(f"Note: {note}")
     say(f"Training {recipe.name} on {len(prepared.split.train):,} rows of {prepared.dataset.dims}; "
         f"the run is in {run.folder}.")  # fmt: skip
@@ -92,7 +92,7 @@ def recipe_of(args: argparse.Namespace) -> Recipe:
     body.setdefault("name", path.stem)
     body.setdefault("data", {})
     if args.data:
-        named = body["data"].get("source") in NAMED
+        named = body["data"].get("source") in KNOWN_SETS
         body["data"]["path" if named else "source"] = args.data
     if args.name:
         body["name"] = args.name
@@ -210,4 +210,4 @@ def data_command(args: argparse.Namespace) -> None:
     recipe = make_recipe(with_settings({"name": "data", "data": body}, args.settings))
     dataset = load(recipe.data, None)
     parts = split(dataset, recipe.data)
-    print(describe(dataset, examine(dataset, recipe.data, parts.train)))
+    print(describe(dataset, inspect_rows(dataset, recipe.data, parts.train)))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from localmoments.artefact import MANIFEST, NAME
-from trainer.data.options import DataOptions
+from trainer.data import DataOptions
 from trainer.errors import RecipeError
 from trainer.typed import build
 

@@ -12,7 +12,7 @@ from trainer.autoencoder import Architecture
 from trainer.config import Recipe
 from trainer.covariance_roots import check_exact_root, check_few
 from trainer.criteria import Criterion
-from trainer.data import Dataset, Examination, Split, examine, load, split
+from trainer.data import Dataset, Inspection, Split, inspect_rows, load, split
 from trainer.errors import RecipeError
 
 
@@ -22,7 +22,7 @@ class Prepared:
 
     dataset: Dataset
     split: Split
-    examination: Examination
+    inspection: Inspection
     normaliser: Normaliser
     architecture: Architecture
     criterion: Criterion
@@ -36,10 +36,10 @@ def prepare(recipe: Recipe, staging: Path | None = None) -> Prepared:
         raise RecipeError(f"{dataset.name} has {dataset.dims} columns, but the recipe's model.dims "
                           f"asks for {wanted}.")  # fmt: skip
     parts = split(dataset, recipe.data)
-    return fitted(recipe, dataset, parts, examine(dataset, recipe.data, parts.train))
+    return fitted(recipe, dataset, parts, inspect_rows(dataset, recipe.data, parts.train))
 
 
-def fitted(recipe: Recipe, dataset: Dataset, parts: Split, seen: Examination) -> Prepared:
+def fitted(recipe: Recipe, dataset: Dataset, parts: Split, seen: Inspection) -> Prepared:
     """The architecture and criterion for data that was examined."""
     m, c = recipe.model, recipe.criterion
     decoder = seen.decoder if m.decoder == "auto" else m.decoder
@@ -63,7 +63,7 @@ def fitted(recipe: Recipe, dataset: Dataset, parts: Split, seen: Examination) ->
     return Prepared(dataset, parts, seen, normaliser, architecture, criterion)
 
 
-def _check_within_unit_interval(normaliser: Normaliser, seen: Examination) -> None:
+def _check_within_unit_interval(normaliser: Normaliser, seen: Inspection) -> None:
     low = ((seen.minimum - normaliser.shift) / normaliser.scale).min()
     high = ((seen.maximum - normaliser.shift) / normaliser.scale).max()
     if low < -1e-6 or high > 1 + 1e-6:

@@ -21,24 +21,24 @@ class ReconstructionJob(OneShot):
     """
 
     def __init__(self, model: Model, x: Reals, sigma: float) -> None:
-        super().__init__(model, "reconstruct", {"x": x}, together=sigma)
+        super().__init__(model, "reconstruct", {"x": x}, group=sigma)
         self.sigma = sigma
 
-    def compute(self, inputs: Named, first: int) -> Named:
+    def compute(self, inputs: Named, first_row: int) -> Named:
         x, units = inputs["x"], self.model.manifest.normaliser
         with np.errstate(over="ignore"):  # of what is too far, as is said next
             z = units.to_model(x)
             near = surely_near(z)
         if not near:
-            check_range(self.model, x, first=first)
+            check_range(self.model, x, first=first_row)
         level = self.model.noise_level(len(x), self.sigma)
         mean = self.model.run(self.graph, x=z, **level)["mean"]
         moved = np.subtract(mean, z, dtype=np.float64)  # (n, d)
         error = np.sqrt(np.vecdot(moved, moved) / x.shape[1])
         if not np.isfinite(error).all():
-            raise UnusableAnswerError(f"{self.model.manifest.reference} gave NaN or infinity.")
+            raise UnusableAnswerError(f"{self.model.manifest.reference} returned NaN or infinity.")
         return {"reconstruction": units.to_user(mean), "error": error}
 
-    def take(self, outputs: Named) -> Next:
-        self._found = outputs
+    def take_outputs(self, outputs: Named) -> Next:
+        self._final_outputs = outputs
         return Next.END

@@ -76,7 +76,7 @@ class Catalogue:
         return f"There is no model {shown!r}; there are {', '.join(there)}."
 
 
-class Repository:
+class ModelRepository:
     """The folder and its current catalogue; `refresh` looks again."""
 
     def __init__(

@@ -16,7 +16,7 @@ from fastapi.security.base import SecurityBase
 from starlette.datastructures import Headers
 
 from localmoments.errors import NoKeyError, ScopeError
-from service.caller import ANYONE, Caller, free
+from service.caller import ANYONE, Caller, charge_nothing
 from service.http.dependencies import problem_responses
 from service.http.keys import Key, Scope
 from service.http.rate_limits import Allowance, Clock
@@ -47,7 +47,7 @@ class Holder:
 
 
 def _charge(key: str, things: str, a_minute: int | None, clock: Clock) -> Callable[[int], None]:
-    return free if a_minute is None else Allowance(key, things, a_minute, clock).charge
+    return charge_nothing if a_minute is None else Allowance(key, things, a_minute, clock).charge
 
 
 class Keyring:

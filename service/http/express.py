@@ -50,7 +50,7 @@ class Express:
             return None
         began = perf_counter()
         self._edge.gate.enter(parcel.since)
-        work.answer.add_done_callback(partial(self._done, parcel, work, began))
+        work.result.add_done_callback(partial(self._done, parcel, work, began))
         return work
 
     def _is_plain(self, parcel: Parcel) -> bool:

@@ -57,7 +57,7 @@ class Parcel:
 class Begun(Protocol):
     """Work for a parcel, which ends where nobody waits for it any more."""
 
-    over: bool
+    cancelled: bool
 
 
 Express = Callable[[Parcel], Begun | None]
@@ -87,7 +87,7 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._next_look.cancel()
         if self._quick is not None:
-            self._quick.over = True
+            self._quick.cancelled = True
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:

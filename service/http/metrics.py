@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from service.chains.service import ChainService
-from service.engine.repository import Repository
+from service.engine.repository import ModelRepository
 from service.http.auth import Operator
 from service.http.siblings import Siblings
 
@@ -23,13 +23,6 @@ METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
-COUNTED = {  # what a tally counts, in Prometheus' words
-    "commits": ("localmoments_commits", "States of chains written to the store."),
-    "conflicts": ("localmoments_conflicts", "Calls or commits refused for another writer's sake."),
-    "opened": ("localmoments_chains_opened", "Chains begun or forked."),
-}
-
-
 class _Tallies(Collector):
     """What chains did, read when asked for."""
 
@@ -37,11 +30,17 @@ class _Tallies(Collector):
         self._chains = chains
 
     def collect(self) -> Iterator[Metric]:
-        for field, (name, text) in COUNTED.items():
-            yield CounterMetricFamily(name, text, value=getattr(self._chains.tally, field))
-        batcher, steps = self._chains.batcher, self._chains.row_steps
+        batcher, store, created = self._chains.batcher, self._chains.store, self._chains.created
+        row_steps = batcher.chain_row_steps
         for name, text, value in (
-            ("localmoments_row_steps", "Steps that chains took, times their walkers.", steps),
+            ("localmoments_commits", "States of chains written to the store.", store.commits),
+            (
+                "localmoments_conflicts",
+                "Calls and commits refused because another call holds the chain's lease.",
+                store.conflicts,
+            ),
+            ("localmoments_chains_opened", "Chains created, forks included.", created),
+            ("localmoments_row_steps", "Steps of chains × their walkers.", row_steps),
             ("localmoments_batch_rows", "Rows that went through graphs.", batcher.rows),
             ("localmoments_batches", "Graph calls.", batcher.passes),
             ("localmoments_worker_failures", "Times the computation began anew.", batcher.restarts),
@@ -89,7 +88,7 @@ class Metrics:
     """One registry an application; a route counts by its template, so that labels stay few."""
 
     def __init__(
-        self, models: Repository, chains: ChainService, siblings: Siblings | None = None
+        self, models: ModelRepository, chains: ChainService, siblings: Siblings | None = None
     ) -> None:
         self._siblings = siblings
         self.registry = CollectorRegistry()
@@ -113,7 +112,7 @@ class Metrics:
         self._timed = cache(self._seconds.labels)
         self._watch(models)
 
-    def _watch(self, models: Repository) -> None:
+    def _watch(self, models: ModelRepository) -> None:
         served = Gauge("localmoments_models", "Models that are served.", registry=self.registry)
         served.set_function(lambda: len(models.catalogue.models))
         refused = Gauge(

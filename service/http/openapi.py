@@ -13,7 +13,7 @@ from fastapi.openapi.utils import get_openapi
 from localmoments.arrays import Reals
 from localmoments.errors import LocalMomentsError
 from localmoments.model import Model
-from service.engine.repository import Repository
+from service.engine.repository import ModelRepository
 from service.http import auth, stream_schemas
 from service.http.encodings import JSON
 from service.http.schemas import CHAIN, Problem
@@ -59,7 +59,7 @@ LINKS = {  # of an answer that names a chain: method, path, and where the id goe
 }
 
 
-def documented(app: FastAPI, models: Repository) -> Callable[[], Schema]:
+def documented(app: FastAPI, models: ModelRepository) -> Callable[[], Schema]:
     """A function in the place of `app.openapi`."""
     described: Schema = {}
     shown: tuple[object, Schema] = (None, {})
@@ -148,7 +148,7 @@ def _parts(operation: Schema) -> Schema:
     return parts
 
 
-def _default(models: Repository) -> Model | None:
+def _default(models: ModelRepository) -> Model | None:
     try:
         return models.find()
     except LocalMomentsError:

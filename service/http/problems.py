@@ -58,7 +58,7 @@ KINDS: Mapping[type[Exception], Kind] = {
     errors.RateError: Kind(429, "rate", "The API key's limit is reached"),
     errors.OverloadError: Kind(429, "overload", "There is too much to do at the moment"),
     errors.LateError: Kind(408, "late", "It was not done in time"),
-    errors.WorkerError: Kind(503, "worker", "The computation failed and begins anew"),
+    errors.ComputeError: Kind(503, "worker", "The computation failed and begins anew"),
     errors.StoreError: Kind(503, "store-down", "The chain store does not answer"),
     errors.DrainingError: Kind(503, "draining", "The service is about to end"),
     errors.NoModelError: Kind(503, "no-model", "No model is usable"),

@@ -96,7 +96,7 @@ async def watched(run: ChainCall, receive: Receive) -> AsyncIterator[None]:
 async def _stop_when_gone(run: ChainCall, receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    run.halt("gone")
+    run.stop("disconnected")
 
 
 class StreamedRun(Response):
@@ -114,7 +114,7 @@ class StreamedRun(Response):
             await _send(send, self._framing.head(self._head))
             while samples := await self._next(scope, send):
                 await _send(send, await off_loop(_size(samples), self._framed, samples))
-            if run.halted == "gone":
+            if run.stop_reason == "disconnected":
                 raise ClientDisconnect
             await send({"type": "http.response.body", "body": self._tail})
 
@@ -122,7 +122,7 @@ class StreamedRun(Response):
         """What comes next; at the end, however it came about, nothing and a tail."""
         run = self._run
         try:
-            if samples := await run.next():
+            if samples := await run.fetch_next():
                 return samples
         except Exception as error:
             if not isinstance(error, LocalMomentsError):
@@ -130,9 +130,9 @@ class StreamedRun(Response):
             fields = problems.told(error, scope)
             self._tail = self._framing.tail({"error": fields, "chain": run.chain, "step": run.step})
             return []
-        done = {"done": True, "step": run.course.to_step, **run.diagnostics()}
-        resumable = {"done": False, "step": run.step, "resume": run.rest()}
-        self._tail = self._framing.tail(done if run.finished else resumable)
+        done = {"done": True, "step": run.steps.to_step, **run.get_diagnostics()}
+        resumable = {"done": False, "step": run.step, "resume": run.make_resume_request()}
+        self._tail = self._framing.tail(done if run.is_finished else resumable)
         return []
 
     def _framed(self, samples: Sequence[Sample]) -> bytes:

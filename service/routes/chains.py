@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from localmoments.errors import MediaTypeError
-from service.chains.forking import Change
+from service.chains.planning import Change
 from service.chains.service import ChainStatus
 from service.http import problems
 from service.http.auth import Reader, Sampler
@@ -41,7 +41,7 @@ PROBLEMS = problem_responses(401, 403, 404, 406, 409, 410, 422, 429, 500, 503)
 async def look(request: Request, chain: Id, chains: Walkable, caller: Reader) -> Response:
     """Its step, its parameters, its walkers' points, and from which steps it can go on."""
     kind = answer_format(request, (JSON, NPY))
-    return await _encoded(await chains.look(chain, caller), kind)
+    return await _encoded(await chains.get(chain, caller), kind)
 
 
 @router.delete(
@@ -53,7 +53,7 @@ async def look(request: Request, chain: Id, chains: Walkable, caller: Reader) ->
 )
 async def end(chain: Id, chains: Walkable, caller: Sampler) -> Response:
     """A call that walks it at this moment fails at its next commit."""
-    await chains.end(chain, caller)
+    await chains.delete(chain, caller)
     return Response(status_code=204)
 
 

@@ -124,7 +124,7 @@ async def _point(
 async def _walker(
     chain: str, query: MomentsQuery, chains: ChainService, caller: Caller
 ) -> tuple[Reals, str]:
-    standing = await chains.look(chain, caller)
+    standing = await chains.get(chain, caller)
     if query.walker >= len(standing.x):
         raise InputError(f"walker is {query.walker}, but chain {chain} has {len(standing.x)}.")
     return standing.x[query.walker], query.model or standing.plan.model

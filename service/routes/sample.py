@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from localmoments.errors import DrainingError, LateError
 from service.caller import Caller
 from service.chains.call import ChainCall, Sample
-from service.chains.plan import digest
+from service.chains.planning import Plan, digest
 from service.chains.service import ChainService
 from service.http.auth import Sampler, sampler
 from service.http.chain_schemas import SampleAnswer, SampleQuery, SampleRequest
@@ -97,7 +97,7 @@ def _format(request: Request, stream: bool) -> tuple[str, bool]:
 
 async def _begun(chains: ChainService, asked: Asked, caller: Caller, key: str | None) -> ChainCall:
     if asked.chain is not None:
-        return await chains.go_on(asked.chain, asked.making, asked.stretch, caller)
+        return await chains.resume(asked.chain, asked.making, asked.stretch, caller)
     named = None if key is None else (key, digest(_plain(asked)))
     return await chains.open(asked.making, asked.stretch, caller, named)
 
@@ -112,17 +112,21 @@ def _plain(asked: Asked) -> Any:
 async def walked(run: ChainCall, request: Request) -> list[Sample]:
     """Every sample of a call that is not streamed."""
     async with run, watched(run, request.receive):
-        samples = await run.all()
-    if run.halted == "gone":
+        samples = await run.fetch_all()
+    if run.stop_reason == "disconnected":
         raise ClientDisconnect
-    if not run.finished:
+    if not run.is_finished:
         raise _cut_short(run)
     return samples
 
 
 def _cut_short(run: ChainCall) -> LateError | DrainingError:
-    facts: dict[str, Any] = {"chain": run.chain, "step": run.step, "resume": run.rest()}
-    if run.halted == "late":
+    facts: dict[str, Any] = {
+        "chain": run.chain,
+        "step": run.step,
+        "resume": run.make_resume_request(),
+    }
+    if run.stop_reason == "timed_out":
         return LateError(f"Time is over; the chain is kept at step {run.step}.", **facts)
     sentence = f"The service is about to end; the chain is kept at step {run.step}."
     return DrainingError(sentence, retry_after=1, **facts)
@@ -134,19 +138,29 @@ def described(run: ChainCall) -> dict[str, Any]:
     return {
         "chain": run.chain,
         **described_plan(plan),
-        "thin": run.course.thin,
-        "emit": run.emit,
-        "from_step": run.course.from_step,
-        "step": run.course.to_step,
-        "shape": [run.course.kept, plan.walkers, d],
+        "thin": run.steps.thin,
+        "emit": run.steps.emit,
+        "from_step": run.steps.from_step,
+        "step": run.steps.to_step,
+        "shape": [run.steps.samples, plan.walkers, d],
     }
 
 
-def described_plan(plan: Any) -> dict[str, Any]:
-    names = ("model", "kernel", "floor", "seed", "walkers", "burn_in", "thin", "emit")
-    scale = plan.scale[0] if len(plan.scale) == 1 else list(plan.scale)
-    corrected = {"metropolis": True} if plan.metropolis else {}
-    return {**{name: getattr(plan, name) for name in names}, "scale": scale, **corrected}
+def described_plan(plan: Plan) -> dict[str, Any]:
+    transition = plan.transition
+    scale = list(transition.scale)
+    fields = {
+        "model": plan.model,
+        "kernel": transition.kernel,
+        "floor": transition.floor,
+        "seed": transition.seed,
+        "walkers": plan.walkers,
+        "burn_in": plan.burn_in,
+        "thin": plan.thin,
+        "emit": plan.emit,
+        "scale": scale[0] if len(scale) == 1 else scale,
+    }
+    return fields | ({"metropolis": True} if transition.metropolis else {})
 
 
 def _headers(run: ChainCall) -> dict[str, str]:
@@ -154,13 +168,13 @@ def _headers(run: ChainCall) -> dict[str, str]:
         "vary": "accept",
         "x-model": run.plan.model,
         "x-chain-id": run.chain,
-        "x-chain-step": str(run.course.to_step),
+        "x-chain-step": str(run.steps.to_step),
     }
 
 
 def _whole(run: ChainCall, samples: Sequence[Sample], kind: str) -> Response:
     """Piece by piece, so that a large answer neither stops the loop nor stands in memory twice."""
-    fields = described(run) | run.diagnostics()
+    fields = described(run) | run.get_diagnostics()
     dtype = run.model.manifest.normaliser.dtype
     pieces = _npy(samples, fields["shape"], dtype) if kind == NPY else _json(samples, fields)
     return StreamingResponse(pieces, media_type=kind, headers=_headers(run))

@@ -9,7 +9,7 @@ from fastapi import Request
 from localmoments.arrays import Reals
 from localmoments.errors import InputError
 from localmoments.transition import ClampSpec
-from service.chains.spec import ChainSpec, Start, StepRange
+from service.chains.spec import CallSpec, ChainSpec, Start
 from service.http import problems
 from service.http.chain_schemas import FromChain, SampleQuery, SampleRequest
 from service.http.dependencies import off_loop
@@ -22,7 +22,7 @@ PLACEHOLDER = [[0.0]]  # for rows that were read already and that pydantic would
 @dataclass(frozen=True)
 class Asked:
     making: ChainSpec
-    stretch: StepRange
+    stretch: CallSpec
     chain: str | None
     stream: bool
 
@@ -109,5 +109,5 @@ def _asked(
         metropolis=said.metropolis,
     )
     seconds = None if said.timeout_ms is None else said.timeout_ms / 1000
-    stretch = StepRange(said.steps, said.thin, said.emit, said.from_step, seconds=seconds)
+    stretch = CallSpec(said.steps, said.thin, said.emit, said.from_step, seconds=seconds)
     return Asked(making, stretch, said.chain, said.stream)

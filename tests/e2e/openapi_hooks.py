@@ -25,12 +25,12 @@ HEAD = "inference-header-content-length"
 # What a schema cannot say: one parameter that fits another, a chain, a limit, or the data.
 REASONS = re.compile(
     r"too far from all that|is (nan|-?inf), not a finite|one of the three|^walker is \d+"
-    r"|points for \d+ walkers|rows for \d+ walkers|belongs to a chain that exists"
-    r"|of chain .* cannot be changed|Idempotency-Key was used|The chain diverged|walks in \w+ space"
+    r"|points for \d+ walkers|rows for \d+ walkers|`from_step` needs `chain`"
+    r"|of chain .* cannot be changed|Idempotency-Key was used|The chain diverged|state in \w+ space"
     r"|With `clamp`, `scale` must|`clamp.std` needs|`clamp` works with|clamp.std has a negative"
     r"|`metropolis` (works|cannot|needs)"
     r"|not a number of its datatype|outside the range of"
-    r"|are the most|are more than the \d+ allowed|^Time is over|was not done within"
+    r"|are the most|[Tt]he limit (for|without|is)|are more than the \d+ allowed|^Time is over|was not done within"
 )
 
 

@@ -5,7 +5,6 @@ The kserve package needs other versions of our dependencies, so it has its own e
 """
 
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,20 +14,14 @@ import numpy as np
 import pytest
 
 SCRIPT = Path(__file__).with_name("kserve_client.py")
-DEFAULT_PYTHON = Path(__file__).parents[2] / ".venv-kserve/bin/python"
 
 
 @pytest.fixture(scope="module")
-def results(service: Any, truth: Any) -> dict[str, Any]:
+def results(service: Any, truth: Any, needs: Any) -> dict[str, Any]:
     """The results of kserve_client.py, and the rows `x` that it sent."""
-    python = os.environ.get("KSERVE_PYTHON") or (
-        str(DEFAULT_PYTHON) if DEFAULT_PYTHON.exists() else ""
-    )
-    if not python:
-        pytest.skip("KServe's client is not installed: run `make kserve`")
     x = truth.units.to_user(np.random.default_rng(5).standard_normal((9, 4))).round(3)
     process = subprocess.run(
-        [python, SCRIPT, str(service.http.base_url).rstrip("/"), "gaussian"],
+        [needs("kserve"), SCRIPT, str(service.http.base_url).rstrip("/"), "gaussian"],
         input=json.dumps(x.tolist()), capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr

@@ -9,7 +9,7 @@ import pytest
 from localmoments.errors import ArtefactError, SettingsError
 from localmoments.model import Model
 from localmoments.providers import CPU, CUDA, Choice, Device, bound_run, chosen, open_session
-from service.engine.repository import Repository
+from service.engine.repository import ModelRepository
 
 PLAIN, WITH_CUDA = ["AzureExecutionProvider", CPU], ["TensorrtExecutionProvider", CUDA, CPU]
 
@@ -34,7 +34,7 @@ def test_cuda_that_is_asked_for_and_absent_is_an_error_that_says_what_to_do() ->
     with pytest.raises(SettingsError, match=r"built without CUDA: install the extra 'gpu'"):
         chosen("cuda", PLAIN)
     with pytest.raises(SettingsError, match="LOCALMOMENTS_PROVIDER"):
-        Repository(Path("models"), provider="cuda")  # this machine has none
+        ModelRepository(Path("models"), provider="cuda")  # this machine has none
 
 
 @pytest.mark.parametrize("graph", ["reconstruct", "moments", "gibbs"])

@@ -12,7 +12,7 @@ from localmoments.columns import Normaliser
 from trainer import batches
 from trainer.batches import DiskFeed, Feed, MemoryFeed, make_feed, seeded
 from trainer.data.arrays import open_npy
-from trainer.data.source import ArraySource, Source
+from trainer.data.sources import ArraySource, Source
 
 Maker = Callable[..., Feed]
 

@@ -1,9 +1,9 @@
-"""Which rows are learnt from and which are kept to judge by.
+"""Split rows into those to train on and those kept for validation.
 
-The choice never depends on the run's seed: two runs on the same data are judged by the same rows.
-`record_split` says in the manifest how to find them again, and which of them `fit` used to choose
-something. `evaluate` reads that record, so a later version of this code cannot turn rows that chose
-the weights into test rows.
+The split never depends on the run's seed, so two runs on the same data are validated on the same
+rows. `record_split` writes into the manifest how to find them again, and which of them `fit` used
+to choose something. `evaluate` reads that record, so a later version of this code cannot turn rows
+that chose the weights into test rows.
 """
 
 from collections.abc import Mapping
@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from trainer.data.dataset import Dataset
-from trainer.data.options import DataOptions
-from trainer.data.source import Index
+from trainer.data.dataset import DataOptions, Dataset
+from trainer.data.sources import Index
 from trainer.errors import DataError
 
 # `record_split` writes these into the manifest, and `evaluate` reads them from there.
@@ -25,35 +24,42 @@ FEWEST_TEST_ROWS = 1_000  # with fewer rows that chose nothing, a random half of
 
 @dataclass(frozen=True)
 class Split:
-    train: Index  # sorted
-    validation: Index  # sorted
+    """Indices of rows, sorted and disjoint; together all rows."""
+
+    train: Index
+    validation: Index
 
 
 def split(
     dataset: Dataset, options: DataOptions, *, seed: int | None = None, most: int | None = None
 ) -> Split:
-    """Hold out the data set's own validation rows, or else a random sample that is always the same.
+    """Return the data set's own validation rows if it defines them, else a fixed random sample.
 
     Args:
         seed: of the random sample; SPLIT_SEED by default.
         most: the largest number of rows in it; MOST_HELD_OUT by default.
+
+    Raises:
+        DataError: no row is left on either side.
     """
     seed = SPLIT_SEED if seed is None else seed
     most = MOST_HELD_OUT if most is None else most
-    held_out = np.zeros(dataset.rows, np.bool_)
-    held_out[_choose_held_out(dataset, options, seed, most)] = True
-    train, validation = np.flatnonzero(~held_out), np.flatnonzero(held_out)
+    is_held_out = np.zeros(dataset.rows, np.bool_)
+    is_held_out[_choose_validation_rows(dataset, options, seed, most)] = True
+    train, validation = np.flatnonzero(~is_held_out), np.flatnonzero(is_held_out)
     if not len(train) or not len(validation):
         raise DataError(
-            f"{dataset.name} has {len(train)} rows to learn from and {len(validation)} to judge "
-            "by; at least one of each is needed."
+            f"{dataset.name} has {len(train)} rows for training and {len(validation)} for "
+            "validation; at least one of each is needed."
         )
     return Split(train.astype(np.int64, copy=False), validation.astype(np.int64, copy=False))
 
 
 def record_split(dataset: Dataset, parts: Split, chose: Mapping[str, int]) -> dict[str, Any]:
-    """The split, for the manifest. `chose`: for each purpose the number of held-out rows that `fit`
-    picked, at positions i·len // n of the sorted held-out rows.
+    """Describe the split for the manifest.
+
+    chose: for each purpose, the number n of validation rows that `fit` used for it, at positions
+    i·len // n of the sorted validation rows.
 
     Example: `{"seed": 20140, "held_out": "random", "chose": {"weights": 2000, "scales": 256}}`.
     """
@@ -67,18 +73,20 @@ def record_split(dataset: Dataset, parts: Split, chose: Mapping[str, int]) -> di
     }
 
 
-def _choose_held_out(dataset: Dataset, options: DataOptions, seed: int, most: int) -> Index:
+def _choose_validation_rows(dataset: Dataset, options: DataOptions, seed: int, most: int) -> Index:
     if dataset.held_out is not None:
         return dataset.held_out
-    n = _count_held_out(dataset.rows, options.holdout, most)
+    n = _count_validation_rows(dataset.rows, options.holdout, most)
     rng = np.random.default_rng(seed)
     return rng.choice(dataset.rows, n, replace=False, shuffle=False)
 
 
-def _count_held_out(rows: int, holdout: float | int, most: int) -> int:
+def _count_validation_rows(rows: int, holdout: float | int, most: int) -> int:
     count = holdout if isinstance(holdout, int) else round(rows * holdout)
     if isinstance(holdout, int) and holdout >= rows:
-        raise DataError(f"data.holdout takes {holdout} of {rows} rows: none is left to learn from.")
+        raise DataError(
+            f"`data.holdout` takes {holdout} of {rows} rows, so none is left for training."
+        )
     return min(max(1, count), most, rows - 1)
 
 

@@ -16,7 +16,7 @@ from localmoments.model import Model
 from trainer.card import CAPTIONS, card
 from trainer.config import make_recipe
 from trainer.data import DataOptions, Dataset, load
-from trainer.data.known_sets import NAMED
+from trainer.data.known_sets import KNOWN_SETS
 from trainer.errors import explain_write_errors
 from trainer.evaluate.chains import budget_for
 from trainer.evaluate.report import OPTIONS, figures_text
@@ -61,7 +61,7 @@ def data_options(body: Mapping[str, Any], path: str | None) -> DataOptions:
     """The data options of a manifest's recipe; `path` says where the data is now."""
     body = dict(body)
     if path:
-        named = body["source"] in NAMED and Path(path).suffix != ".csv"
+        named = body["source"] in KNOWN_SETS and Path(path).suffix != ".csv"
         body["path" if named else "source"] = path
     return make_recipe({"name": "data", "data": body}).data
 
@@ -70,7 +70,7 @@ def _load_test_rows(options: DataOptions, path: str | None) -> Dataset | None:
     """All rows of another file, read in the same way as the training data."""
     if path is None:
         return None
-    if options.source in NAMED:
+    if options.source in KNOWN_SETS:
         return load(replace(options, rows=None, path=path), None)
     return load(replace(options, rows=None, source=path), None)
 

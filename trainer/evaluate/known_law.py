@@ -26,14 +26,14 @@ from localmoments.estimators import (
 )
 from localmoments.model import Model
 from localmoments.spectrum import full_spectrum
-from trainer.data import GaussianMixture, Truth
+from trainer.data import GaussianMixture, KnownLaw
 from trainer.evaluate.distances import sliced_wasserstein
 
 REPEATS = 5
 
 
 def compare_with_law(
-    samples: Doubles, truth: Truth, units: Normaliser, seed: int = 1_000
+    samples: Doubles, law: KnownLaw, units: Normaliser, seed: int = 1_000
 ) -> dict[str, float]:
     """Compare samples with exact draws.
 
@@ -46,7 +46,7 @@ def compare_with_law(
     of_samples, of_exact = [], []
     for k in range(REPEATS):
         rng = np.random.default_rng([seed, k])
-        a, b = (units.to_model(truth.sample(n, rng)).astype(np.float64) for _ in range(2))
+        a, b = (units.to_model(law.sample(n, rng)).astype(np.float64) for _ in range(2))
         of_samples.append((sliced_wasserstein(x, a, k), *_moment_errors(x, a)))
         of_exact.append((sliced_wasserstein(b, a, k), *_moment_errors(b, a)))
     d, mean, covariance = np.mean(of_samples, axis=0).tolist()
@@ -70,12 +70,12 @@ def _moment_errors(x: Doubles, exact: Doubles) -> tuple[float, float]:
     return away, float(np.linalg.norm(D - C) / np.linalg.norm(C))
 
 
-def moment_errors(model: Model, truth: GaussianMixture, x: Doubles) -> dict[str, float]:
+def moment_errors(model: Model, law: GaussianMixture, x: Doubles) -> dict[str, float]:
     """Median errors of the local mean, relative to the data's spread, and of the first tangent, in
     degrees; x (n, d) in the user's units."""
     m = model.manifest
     noise = m.moments_sigma * m.normaliser.scale
-    mean, covariance = truth.posterior(x, noise)
+    mean, covariance = law.posterior(x, noise)
     top = np.linalg.eigh(covariance)[1][:, :, -1]  # (n, d)
     local = moments_at(model, x, 1, "asymptotic")
     spread = np.sqrt(np.trace(np.cov(x.T)))

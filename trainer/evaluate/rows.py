@@ -26,7 +26,7 @@ from localmoments.arrays import Doubles, Floats
 from localmoments.artefact import Manifest
 from localmoments.columns import Normaliser
 from trainer.data import DataOptions, Dataset, Split, split
-from trainer.data.source import Index
+from trainer.data.sources import Index
 from trainer.data.split import spread
 from trainer.evaluate.features import Classes
 

@@ -100,8 +100,8 @@ def first_look(model: Model, dataset: Dataset, held: Held) -> dict[str, Any]:
     figures["sliced Wasserstein"] = {"training rows": _distance(model, train, test)}
     for kernel in model.manifest.kernels:
         figures["sliced Wasserstein"][kernel] = _sample_distance(model, kernel, test)
-    if isinstance(dataset.truth, GaussianMixture):
-        figures["moments"] = moment_errors(model, dataset.truth, held.test[:100])
+    if isinstance(dataset.law, GaussianMixture):
+        figures["moments"] = moment_errors(model, dataset.law, held.test[:100])
     return figures
 
 
@@ -315,8 +315,8 @@ def _add_copies(context: Context, many: Samples, evaluation: Evaluation) -> Eval
 
 def compare_chains_with_law(context: Context) -> dict[str, float] | str | None:
     """Compare samples of independent chains with exact draws; None if the law is not known."""
-    truth, budget = context.dataset.truth, context.budget
-    if truth is None:
+    law, budget = context.dataset.law, context.budget
+    if law is None:
         return None
     last = budget.burn_in
     try:
@@ -325,7 +325,7 @@ def compare_chains_with_law(context: Context) -> dict[str, float] | str | None:
     except DivergedError:
         return DIVERGED
     samples = np.asarray(context.rows.units.to_user(drawn.rows(context.emission)), np.float64)
-    return compare_with_law(samples, truth, context.rows.units)
+    return compare_with_law(samples, law, context.rows.units)
 
 
 # --- the paper's claims

@@ -118,7 +118,8 @@ def _draw_tangent_sheet(
         ["", *(f"λ = {value:.2g}" for value in row[:k])] for row in eigenvalues[:n].tolist()
     ]
     draw_sheet(
-        images.reshape(-1, *shown.shape[1:]), 1 + k, path, title="Points and their leading tangents",
+        images.reshape(-1, *shown.shape[1:]), 1 + k, path,
+        title="Points and their leading tangents",
         headings=["point", *(f"tangent {j + 1}" for j in range(k))],
         captions=[text for row in captions for text in row],
     )  # fmt: skip

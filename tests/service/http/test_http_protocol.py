@@ -185,7 +185,7 @@ class Quick:
     """Takes requests to /quick, and answers when it is told to."""
 
     def __init__(self) -> None:
-        self.over, self.parcels = False, list[Parcel]()
+        self.cancelled, self.parcels = False, list[Parcel]()
 
     def __call__(self, parcel: Parcel) -> "Quick | None":
         if parcel.scope["path"] != "/quick":
@@ -248,7 +248,7 @@ def test_what_cannot_be_answered_quickly_takes_the_usual_way() -> None:
 def test_who_leaves_ends_the_work_that_was_begun_for_them() -> None:
     quick = Quick()
     _spoken(quick, _ask(b"/quick", b"one"))
-    assert not quick.over  # it was answered
+    assert not quick.cancelled  # it was answered
 
     async def live() -> None:
         config = uvicorn.Config(_answering, log_config=None, ws="none")
@@ -258,4 +258,4 @@ def test_who_leaves_ends_the_work_that_was_begun_for_them() -> None:
         connection.connection_lost(None)
 
     asyncio.run(live())
-    assert quick.over
+    assert quick.cancelled

@@ -69,7 +69,7 @@ BAD: dict[str, tuple[int, str, dict[str, Any]]] = {
     "a name misspelt": (422, "stepz", {"stepz": 1}),
     "too much work": (413, "row-steps", {"steps": 10**9}),
     "too many walkers": (413, "walkers", {"walkers": 100_000, "steps": 1}),
-    "too long an answer": (413, "stream it", {"walkers": 4000, "steps": 500, "thin": 1,
+    "too long an answer": (413, "Stream it", {"walkers": 4000, "steps": 500, "thin": 1,
                                               "burn_in": 0, "start": "data"}),
     "too large a step": (422, "diverged", {"scale": 1e6, "floor": 1e3, "steps": 2000,
                                                   "kernel": "walkjump"}),

@@ -51,7 +51,7 @@ def exact(tmp_path_factory):
         "criterion": {"kind": "dae", "sigma": 0.5},
     })  # fmt: skip
     prepared = prepare(recipe)
-    truth, normaliser, d = prepared.dataset.truth, prepared.normaliser, prepared.dataset.dims
+    truth, normaliser, d = prepared.dataset.law, prepared.normaliser, prepared.dataset.dims
     D = normaliser.scale
     C = truth.covariances[0] / np.outer(D, D)
     m = (truth.means[0] - normaliser.shift) / D

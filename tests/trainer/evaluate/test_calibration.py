@@ -226,7 +226,7 @@ def test_rows_in_other_units_have_the_same_figures(
 
 def test_a_chain_that_diverges_is_reported(case: Case) -> None:
     kernels = case.model.manifest.kernels
-    wild = {"moment": replace(kernels["moment"], scale=1e9)}
+    wild = {"moment": replace(kernels["moment"], scale=1e6)}
     model = Model(case.model.folder, replace(case.model.manifest, kernels=wild), threads=1)
     found = consistency_figures(model, case.rows.train.x, np.random.default_rng(0))
     assert found == {"chain": "diverged"}

@@ -194,7 +194,7 @@ def test_data_that_the_model_was_not_trained_on_has_no_copies(digits_model, digi
 
 def test_a_model_whose_chains_diverge_is_reported_as_such(exact, tmp_path):
     model, _, prepared = exact
-    wild = {k: replace(v, scale=1e30) for k, v in model.manifest.kernels.items()}
+    wild = {k: replace(v, scale=1e6) for k, v in model.manifest.kernels.items()}
     model = Model(model.folder, replace(model.manifest, kernels=wild), threads=1)
     found = run(model, prepared, replace(SMALL, search=False))
     assert found.figures["samples"] == "its chains diverge"

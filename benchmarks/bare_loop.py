@@ -1,6 +1,7 @@
-"""The bare PyTorch loop that `fit` is measured against: the same models and criteria, and no more.
+"""A bare PyTorch training loop that `fit` is compared with: the same models and criteria.
 
-No validation, no moving average, no checkpoint, no seeds: what a person writes in a notebook.
+It has no validation, no moving average, no checkpoints and no seeds, as one would write it in a
+notebook.
 """
 
 import math
@@ -19,16 +20,16 @@ SIGMA, ALPHA = 0.5, 0.1
 
 @dataclass(frozen=True)
 class Problem:
-    """Weights, and the loss of a batch under them."""
+    """Weights, and a function that returns the loss of a batch."""
 
     weights: list[Tensor]
     loss: Callable[[Tensor], Tensor]
 
 
-def deep_dae() -> Problem:
+def make_deep_dae() -> Problem:
     """½‖x - r(x + σε)‖² with SiLU units and a sigmoid output (eq. 2)."""
-    W = [_matrix(m, n) for n, m in pairwise(DEEP)]
-    b = [_zeros(m) for m in DEEP[1:]]
+    W = [_make_matrix(m, n) for n, m in pairwise(DEEP)]
+    b = [_make_zeros(m) for m in DEEP[1:]]
 
     def loss(x: Tensor) -> Tensor:
         h = x + SIGMA * torch.randn_like(x)
@@ -40,37 +41,36 @@ def deep_dae() -> Problem:
     return Problem([*W, *b], loss)
 
 
-def tied_cae(penalty: bool = True) -> Problem:
+def make_tied_cae() -> Problem:
     """Cross-entropy + α Σⱼ (hⱼ(1 - hⱼ))² ‖Wⱼ‖² with h = s(Wx + b), r = s(Wᵀh + c) (eq. 1)."""
-    W, b, c = _matrix(1000, 784), _zeros(1000), _zeros(784)
+    W, b, c = _make_matrix(1000, 784), _make_zeros(1000), _make_zeros(784)
 
     def loss(x: Tensor) -> Tensor:
         h = torch.sigmoid(F.linear(x, W, b))
         logits = h @ W + c
         rows = F.binary_cross_entropy_with_logits(logits, x, reduction="none").sum(1)
-        if penalty:
-            rows = rows + ALPHA * (h * (1 - h)).square() @ W.square().sum(1)
-        return rows.mean()
+        penalty = (h * (1 - h)).square() @ W.square().sum(1)
+        return (rows + ALPHA * penalty).mean()
 
     return Problem([W, b, c], loss)
 
 
 def train(problem: Problem, rows: Tensor, batch: int, epochs: int) -> float:
-    """Train on rows in memory, shuffled each epoch; the seconds it took."""
+    """Train on rows in memory, shuffled each epoch; return the seconds."""
     adam = torch.optim.Adam(problem.weights, lr=1e-3, fused=True)
-    began = time.perf_counter()
+    start = time.perf_counter()
     for _ in range(epochs):
         for index in torch.randperm(len(rows)).split(batch):
             loss = problem.loss(rows[index])
             adam.zero_grad()
             loss.backward()
             adam.step()
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
-def _matrix(m: int, n: int) -> Tensor:
+def _make_matrix(m: int, n: int) -> Tensor:
     return torch.empty(m, n).uniform_(-1, 1).mul_(math.sqrt(6 / (n + m))).requires_grad_()
 
 
-def _zeros(n: int) -> Tensor:
+def _make_zeros(n: int) -> Tensor:
     return torch.zeros(n, requires_grad=True)
