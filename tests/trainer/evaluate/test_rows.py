@@ -1,5 +1,6 @@
 """Test rows were not trained on, and chose nothing where there are enough rows."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,7 +116,7 @@ class TestTheRecord:
         for constant, value in (
             ("SPLIT_SEED", 1), ("MOST_HELD_OUT", 100), ("FEWEST_TEST_ROWS", 9_000)
         ):  # fmt: skip
-            monkeypatch.setattr(f"trainer.data.split.{constant}", value)
+            monkeypatch.setattr(sys.modules["trainer.data.split"], constant, value)
         monkeypatch.setattr("trainer.fit.VALIDATION_ROWS", 10)
         monkeypatch.setattr("trainer.export.CALIBRATION_ROWS", 10)
         after, (validation_after, test_after, _) = divide()
