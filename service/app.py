@@ -15,7 +15,6 @@ from service.chains.service import ChainService
 from service.engine.batcher import Batcher
 from service.engine.executor import Executor
 from service.engine.repository import ModelRepository
-from service.graphs import Graphs
 from service.http import metrics, problems
 from service.http.auth import Keyring
 from service.http.cors import CrossOrigin
@@ -116,7 +115,6 @@ def create_app(settings: Settings, store_url: str, siblings: Siblings | None = N
     app.state.models = repository
     app.state.sampling = Inference(repository, executor, _limits(settings))
     app.state.chains = ChainService(repository, executor, store, _chain_limits(settings))
-    app.state.graphs = Graphs(executor, settings.max_rows, settings.max_answer_values)
     app.state.max_body_bytes = settings.max_body_bytes
     app.state.metrics = figures = Metrics(repository, app.state.chains, siblings)
     keys = read_keys(settings.keys_file)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from service.engine.local_moments import Part
+from localmoments.moments import MomentsField
 from service.http.encodings import BASE64URL
 
 Row = list[float]
@@ -55,7 +55,7 @@ def _words(value: object) -> object:
     return [w for p in parts for w in (p.split(",") if isinstance(p, str) else [p])]
 
 
-Parts = Annotated[list[Part], Field(min_length=1, fail_fast=True)]
+Parts = Annotated[list[MomentsField], Field(min_length=1, fail_fast=True)]
 Timeout = Annotated[
     int | None,
     Field(ge=1, le=3_600_000, description="give up after so many milliseconds, with a 408"),

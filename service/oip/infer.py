@@ -62,7 +62,7 @@ async def run(request: Request) -> Response:
         if target.graph is None:
             outputs = await _reconstruct(request, target, body, inputs, caller)
         else:
-            outputs = await request.app.state.graphs.run(target.model, target.graph, inputs, caller)
+            outputs = await use_cases(request).run_graph(target.model, target.graph, inputs, caller)
     return await encode_response(target, body, outputs)
 
 

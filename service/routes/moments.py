@@ -9,10 +9,10 @@ from starlette.responses import Response
 
 from localmoments.arrays import Reals
 from localmoments.errors import InputError
+from localmoments.moments import LEVELS, Moments, MomentsField, MomentsSpec
 from localmoments.trust import PROBES
 from service.caller import Caller
 from service.chains.service import ChainService
-from service.engine.local_moments import LEVELS, LocalMoments, Part, Question
 from service.http.auth import Reader
 from service.http.dependencies import (
     UseCases,
@@ -72,10 +72,10 @@ async def moments_at_one(
     """
     kind = answer_format(request, (JSON, NPZ))
     point, model = await _point(query, chains, caller)
-    question = _question(query)
-    caller.charge(_cost(point[None], question))
+    spec = _spec(query)
+    caller.charge(_cost(point[None], spec))
     async with in_time(query.timeout_ms):
-        answer = await sampling.moments(point[None], question, model)
+        answer = await sampling.moments(point[None], spec, model)
     fields = _fields(answer)
     one = {name: value[0] if name in ROWS else value for name, value in fields.items()}
     if "dimension_curve" in one:
@@ -102,10 +102,10 @@ async def moments_at_many(
     """
     kind = answer_format(request, (JSON, NPZ))
     x, asked = await rows_and_parameters(request, query)
-    question = _question(asked)
-    caller.charge(_cost(x, question))
+    spec = _spec(asked)
+    caller.charge(_cost(x, spec))
     async with in_time(asked.timeout_ms):
-        answer = await sampling.moments(x, question, asked.model)
+        answer = await sampling.moments(x, spec, asked.model)
     return await _encoded(_fields(answer), kind)
 
 
@@ -130,21 +130,21 @@ async def _walker(
     return standing.x[query.walker], query.model or standing.plan.model
 
 
-def _question(asked: MomentsParameters) -> Question:
+def _spec(asked: MomentsParameters) -> MomentsSpec:
     parts = None if asked.include is None else frozenset(asked.include)
-    return Question(asked.rank, asked.estimator, asked.units, parts, asked.sigma)
+    return MomentsSpec(asked.rank, asked.estimator, asked.units, parts, asked.sigma)
 
 
-def _cost(x: Reals, question: Question) -> int:
+def _cost(x: Reals, spec: MomentsSpec) -> int:
     """In row-steps: an eigenpair of a row is much like a step of a walker."""
     rows, d = len(x), int(x.shape[1])
-    each = d if question.asks("covariance") else min(question.rank, d)
-    probed: dict[Part, int] = {"trust": 1, "dimension": 1, "dimension_curve": LEVELS}
-    each += sum(times * min(PROBES, d) for part, times in probed.items() if question.asks(part))
+    each = d if spec.includes("covariance") else min(spec.rank, d)
+    probed: dict[MomentsField, int] = {"trust": 1, "dimension": 1, "dimension_curve": LEVELS}
+    each += sum(times * min(PROBES, d) for part, times in probed.items() if spec.includes(part))
     return rows * each
 
 
-def _fields(answer: LocalMoments) -> dict[str, Any]:
+def _fields(answer: Moments) -> dict[str, Any]:
     """The answer's fields that were asked for, as plain values and arrays."""
     fields = {name: value for name, value in vars(answer).items() if value is not None}
     if answer.trust is not None:

@@ -38,7 +38,7 @@ BAD: dict[str, tuple[int, str, dict[str, Any]]] = {
                            {"json": {**GOOD, "model": "../../etc/passwd"}}),
     "unknown parameter": (422, "stesp", {"json": {**GOOD, "stesp": 1}}),
     "sigma where there is one level": (422, "leave sigma out", {"json": {**GOOD, "sigma": 0.5}}),
-    "too many rows": (413, "5000 rows, but 4096",
+    "too many rows": (413, "5000 rows; the limit is 4096",
                       {"content": npy(np.ones((5000, D), "u1")), "headers": {"content-type": NPY}}),
     "too long": (413, "larger than 100000 bytes", {"content": b" " * 100_001}),
     "too long, by and by": (413, "larger than 100000 bytes",

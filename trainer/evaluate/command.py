@@ -13,6 +13,7 @@ from typing import Any
 from localmoments import artefact as manifests
 from localmoments.artefact import MANIFEST
 from localmoments.model import Model
+from trainer.atomic_files import replace_file, write_text
 from trainer.card import CAPTIONS, card
 from trainer.config import make_recipe
 from trainer.data import DataOptions, Dataset, load
@@ -24,7 +25,6 @@ from trainer.evaluate.rows import read_split, split_again
 from trainer.evaluate.run import check_width, evaluate
 from trainer.export import CARD
 from trainer.plots.artefact import draw_evaluation_plots
-from trainer.run import replacing, write_text
 
 
 def evaluate_artefact(args: argparse.Namespace, folder: Path) -> None:
@@ -101,7 +101,7 @@ def update_artefact(
     with explain_write_errors(folder):
         write_text(folder / MANIFEST, manifests.dumps(replace(manifest, files=files)))
         for plot in plots:
-            with replacing(folder / plot.name) as temporary:
+            with replace_file(folder / plot.name) as temporary:
                 shutil.copyfile(plot, temporary)
         write_text(folder / CARD, card(manifest, shown))
         digests = {name: manifests.sha256(folder / name) for name in changed}

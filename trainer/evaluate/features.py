@@ -25,9 +25,9 @@ from sklearn.decomposition import PCA
 from torch import Tensor, nn
 
 from localmoments.arrays import Doubles, Floats
+from localmoments.cpus import available_cpus
+from trainer.atomic_files import replace_file
 from trainer.progress import Advance
-from trainer.run import replacing
-from trainer.threads import cores
 
 DIMS = 64  # features
 FITTED_ROWS = 10_000  # at most, for the principal components
@@ -168,7 +168,7 @@ def train_classifier(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = Network(image, len(names))
-    torch.set_num_threads(1 if x.shape[1] < SHARED_PIXELS else cores())
+    torch.set_num_threads(1 if x.shape[1] < SHARED_PIXELS else available_cpus())
     optimiser = torch.optim.Adam(network.parameters(), lr=RATE)
     steps = max(1, examples // BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=steps)
@@ -236,7 +236,7 @@ def read_or_make(kind: str, key: object, make: Callable[[], Tensors]) -> Tensors
         made = make()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:
+        with replace_file(path) as temporary:
             save_file({k: v.contiguous() for k, v in made.items()}, temporary)
     except OSError:  # a cache that cannot be written is no reason to stop
         pass

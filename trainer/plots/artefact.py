@@ -21,7 +21,6 @@ from trainer.errors import explain_write_errors
 from trainer.evaluate import Evaluation, budget_for
 from trainer.evaluate.chains import draw_chains
 from trainer.evaluate.context import with_scales
-from trainer.evaluate.known_law import moments_at
 from trainer.plots.curves import (
     draw_bandwidths,
     draw_classes,
@@ -103,7 +102,7 @@ def _draw_held_out(model: Model, prepared: Prepared, view: View, path: Path) -> 
     if prepared.criterion.kind == "dae":
         generator = torch.Generator().manual_seed(1)
         sigma = torch.full((len(z), 1), model.manifest.sigma)
-        noisy = prepared.criterion.corrupted(z, sigma, generator)
+        noisy = prepared.criterion.corrupt(z, sigma, generator)
     r = model.run("reconstruct", x=noisy.numpy(), **model.noise_level(len(z)))["mean"]
     x, given, returned = (
         np.asarray(prepared.normaliser.to_user(part), np.float64)
@@ -115,9 +114,10 @@ def _draw_held_out(model: Model, prepared: Prepared, view: View, path: Path) -> 
 def _draw_tangents_at_rows(model: Model, prepared: Prepared, view: View, path: Path) -> None:
     z = held_out_rows(prepared, TANGENT_IMAGES if view.image is not None else SEGMENTS)
     x = np.asarray(prepared.normaliser.to_user(z.numpy()), np.float64)
-    local = moments_at(model, x, TANGENTS, "asymptotic")
-    draw_tangents(view, x, np.stack([m.tangents for m in local]),
-                  np.stack([m.eigenvalues for m in local]), path)  # fmt: skip
+    rank = min(TANGENTS, model.dims)
+    local = model.moments(x, rank=rank, include=["tangents"])
+    assert local.tangents is not None and local.eigenvalues is not None
+    draw_tangents(view, x, local.tangents, local.eigenvalues, path)
 
 
 def draw_evaluation_plots(

@@ -12,8 +12,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from trainer.atomic_files import replace_file
 from trainer.plots.view import Float, Plane, View, frame
-from trainer.run import replacing
 
 DPI = 100
 INK, FAINT, GRID = "#2b2f36", "#b4bac4", "#e8eaee"
@@ -33,7 +33,7 @@ def blank(width: float, height: float) -> Figure:
 
 def save(figure: Figure, path: Path) -> None:
     """Write a PNG in one step: a crash leaves no half file."""
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         figure.savefig(temporary, format="png", dpi=DPI)
 
 

@@ -100,6 +100,6 @@ def test_what_does_not_fit_is_said_in_a_sentence(
 
 def test_limits_are_said_with_both_numbers(make_client: Any, problem: Any) -> None:
     client = make_client(max_rows=3)
-    problem(client.post("/reconstruct", json={"x": [[1] * 8] * 4}), 413, "4 rows, but 3")
+    problem(client.post("/reconstruct", json={"x": [[1] * 8] * 4}), 413, "4 rows; the limit is 3")
     client = make_client(max_answer_values=31)
-    problem(client.post("/reconstruct", json={"x": [[1] * 8] * 4}), 413, "32 numbers, but 31")
+    problem(client.post("/reconstruct", json={"x": [[1] * 8] * 4}), 413, "32 numbers; the limit is 31")
