@@ -55,12 +55,6 @@ class Inference:
         outputs = await self._executor.run_job(job)
         return Reconstruction(job.model.manifest.reference, job.sigma, **outputs)
 
-    def begin_reconstruction(self, x: Reals) -> ReconstructionJob:
-        """Start a reconstruction by the default model (for http/express.py)."""
-        job = self._make_reconstruction(x, None, None)
-        self._executor.start(job)
-        return job
-
     def _make_reconstruction(
         self, x: Reals, reference: str | None, sigma: float | None
     ) -> ReconstructionJob:

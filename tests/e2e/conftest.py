@@ -1,4 +1,4 @@
-"""The service as a person meets it: `python -m service` in a process, asked over HTTP.
+"""The service as a user meets it: `python -m service` in a process, over HTTP.
 
 Its model is a Gaussian's optimal auto-encoder, so that every moment is known in closed form:
 N(m, C) in the model's units, α = σ², A = C (C + α)⁻¹, r(z) = m + A (z - m).
