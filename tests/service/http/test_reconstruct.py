@@ -102,4 +102,5 @@ def test_limits_are_said_with_both_numbers(make_client: Any, problem: Any) -> No
     client = make_client(max_rows=3)
     problem(client.post("/reconstruct", json={"x": [[1] * 8] * 4}), 413, "4 rows; the limit is 3")
     client = make_client(max_answer_values=31)
-    problem(client.post("/reconstruct", json={"x": [[1] * 8] * 4}), 413, "32 numbers; the limit is 31")
+    answer = client.post("/reconstruct", json={"x": [[1] * 8] * 4})
+    problem(answer, 413, "32 numbers; the limit is 31")
