@@ -15,7 +15,7 @@ import numpy as np
 from trainer.config import Recipe, make_recipe
 from trainer.fit import fit
 from trainer.prepare import prepare
-from trainer.run import new_run
+from trainer.run_folder import new_run
 
 DIMS = 784
 BLOCK = 16_384  # rows per write

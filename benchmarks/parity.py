@@ -19,8 +19,15 @@ from safetensors.torch import save_file
 from localmoments.artefact import WEIGHTS
 from trainer.autoencoder import Architecture, AutoEncoder
 from trainer.config import RECIPES, Recipe, make_recipe, read_recipe
-from trainer.graphs import kernel_graph, make_kernels, model_graphs
-from trainer.onnx_files import CHECKED_BATCHES, TOLERANCE, check_parity, write_graph
+from trainer.graphs import (
+    CHECKED_BATCHES,
+    TOLERANCE,
+    check_parity,
+    kernel_graph,
+    model_graphs,
+    write_graph,
+)
+from trainer.kernels import make_kernels
 
 RESULTS = Path(__file__).parent / "results"
 TABLES = ("gaussian", "mixture", "spiral")  # unbounded data, hence a linear decoder

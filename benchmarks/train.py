@@ -28,7 +28,7 @@ from trainer.data.known_sets import locate_file
 from trainer.errors import DataError
 from trainer.fit import VALIDATION_ROWS, fit, new_model
 from trainer.prepare import Prepared, held_out_rows, prepare
-from trainer.run import new_run
+from trainer.run_folder import new_run
 
 RESULTS = Path(__file__).parent / "results"
 BATCH = 128

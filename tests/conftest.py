@@ -16,12 +16,11 @@ from localmoments.columns import Normaliser
 from localmoments.model import Model
 from trainer.autoencoder import Architecture, AutoEncoder
 from trainer.config import Recipe, make_recipe
-from trainer.export import Chains, export, make_chains
+from trainer.export import ChainSetup, export, set_up_chains
 from trainer.fit import fit
-from trainer.graphs import model_graphs
-from trainer.onnx_files import write_graph
+from trainer.graphs import model_graphs, write_graph
 from trainer.prepare import Prepared, prepare
-from trainer.run import new_run
+from trainer.run_folder import new_run
 
 pytest_plugins = ["tests.plugins"]  # the `needs` fixture and the summary of skipped tests
 
@@ -66,8 +65,10 @@ def tiny_model(
 
 
 @pytest.fixture(scope="session")
-def tiny_chains(tiny_recipe: Recipe, tiny_prepared: Prepared, tiny_model: AutoEncoder) -> Chains:
-    return make_chains(tiny_recipe, tiny_prepared, tiny_model)
+def tiny_chains(
+    tiny_recipe: Recipe, tiny_prepared: Prepared, tiny_model: AutoEncoder
+) -> ChainSetup:
+    return set_up_chains(tiny_recipe, tiny_prepared, tiny_model)
 
 
 @pytest.fixture(scope="session")
@@ -75,7 +76,7 @@ def tiny_artefact(
     tiny_recipe: Recipe,
     tiny_prepared: Prepared,
     tiny_model: AutoEncoder,
-    tiny_chains: Chains,
+    tiny_chains: ChainSetup,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
     """The exported folder; copy it before you change it."""

@@ -15,15 +15,15 @@ import torch
 from safetensors.torch import save_file
 
 from localmoments.artefact import START_POINTS, WEIGHTS, Graph
-from trainer.artefact import new_version
+from trainer.atomic_files import new_version
 from trainer.autoencoder import AutoEncoder
 from trainer.config import Recipe, make_recipe
-from trainer.export import Chains, describe, finish
+from trainer.export import ChainSetup, describe, write_manifest
 from trainer.fit import fit
-from trainer.graphs import GraphSpec, kernel_graph, make_kernels, model_graphs
-from trainer.onnx_files import write_graph
+from trainer.graphs import GraphSpec, kernel_graph, model_graphs, write_graph
+from trainer.kernels import make_kernels
 from trainer.prepare import Prepared, held_out_rows, prepare
-from trainer.run import new_run
+from trainer.run_folder import new_run
 
 HIDDEN = [1000, 1000]  # mirrored by the decoder: d-1000-1000-1000-d
 SHAPES = {784: (28, 28), 3136: (56, 56), 12288: (64, 64, 3)}
@@ -70,8 +70,10 @@ def _write_artefact(
         tensors = {k: v.detach().contiguous() for k, v in ae.state_dict().items()}
         save_file(tensors | {START_POINTS: starts.contiguous()}, folder / WEIGHTS)
         graphs = _write_graphs({**specs, "gibbs": kernel_graph(gibbs)}, folder)
-        chains = Chains({"gibbs": gibbs}, {"gibbs": 1.0}, "gibbs", starts, sigma, sigma, "noisy")
-        finish(folder, describe(recipe, prepared, ae, chains, version, graphs))
+        chains = ChainSetup(
+            {"gibbs": gibbs}, {"gibbs": 1.0}, "gibbs", starts, sigma, sigma, "noisy"
+        )
+        write_manifest(folder, describe(recipe, prepared, ae, chains, version, graphs))
     return models / recipe.name / version
 
 

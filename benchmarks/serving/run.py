@@ -9,6 +9,7 @@ everything works; its results go to a separate folder. docs/benchmarks.md descri
 """
 
 import argparse
+import os
 import sys
 import tempfile
 import traceback
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy has one thread, as in the service
 sys.path[0] = str(Path(__file__).resolve().parents[1])  # for `serving`, `measure` and `report`
 sys.path.insert(1, str(Path(__file__).resolve().parents[2]))  # for `localmoments` and the others
 

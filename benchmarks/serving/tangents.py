@@ -1,7 +1,7 @@
 """GET /moments: the 16 leading tangents, against the same call in process and against autograd.
 
-In process: `localmoments.load(...).moments(x, rank=16)`, with the same number of threads. The
-difference is HTTP, JSON and the queue of the service.
+In process: `localmoments.load(...).moments(x, rank=16)`, with the same number of threads for
+onnxruntime and one for NumPy. The difference is HTTP, JSON and the queue of the service.
 
 Autograd: the Jacobian of the same weights by `torch.func.jacrev`, then all of `torch.linalg.eigh`,
 both in float32, in this process. The service finds only the leading pairs, by a block Krylov
@@ -20,7 +20,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +27,7 @@ import orjson
 import torch
 from measure import Figure, divide, time_call
 
+import localmoments
 from localmoments.model import Model
 from serving import artefacts, load
 from serving.baselines import load_autoencoder
@@ -84,7 +84,7 @@ def _compare(setup: Setup, rounds: int) -> Iterator[Figure]:
 
 
 def _make_in_process(setup: Setup) -> Callable[[Array], object]:
-    model = import_module("localmoments").load(setup.artefact, threads=setup.threads)
+    model = localmoments.load(setup.artefact, threads=setup.threads)
     return lambda x: model.moments(x, rank=RANK, include=["tangents"])
 
 

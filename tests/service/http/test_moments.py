@@ -221,8 +221,8 @@ ZEROS = query([0.0] * 8)
 @pytest.mark.parametrize(
     ("asked", "status", "words"),
     [
-        ("", 422, "as x, as x_b64 or as chain"),
-        (f"x={ZEROS}&x_b64=AAAA", 422, "one of the three"),
+        ("", 422, "exactly one of x"),
+        (f"x={ZEROS}&x_b64=AAAA", 422, "exactly one of x"),
         ("x=1,2", 422, "x has 2 columns, but tiny@1 takes 8"),
         ("x_b64=AAAAAA", 422, "x has 1 columns, but tiny@1 takes 8"),
         ("x=a", 422, "commas"),

@@ -1,14 +1,16 @@
-"""The playground's files over HTTP: types, digests, policy, and that they lean on nothing else."""
+"""The playground and /docs over HTTP: types, ETags, policies, and nothing from elsewhere."""
 
+import base64
+import hashlib
 import re
 from html.parser import HTMLParser
 from typing import Any
 
 import pytest
 
-from service.routes import playground as web
+from service.routes import pages
 
-SOURCES = {path.name: path.read_text(encoding="utf-8") for path in web.FOLDER.glob("*.*")}
+SOURCES = {path.name: path.read_text(encoding="utf-8") for path in pages.FOLDER.glob("*.*")}
 MODULES = sorted(name for name in SOURCES if name.endswith(".js"))
 IMPORT = re.compile(r'^(?:import|export)\b[^;]*?\bfrom "([^"]+)";|^import "([^"]+)";', re.M)
 
@@ -32,7 +34,7 @@ class Links(HTMLParser):
             self.loaded.setdefault(said.get("rel") or tag, []).append(address)
 
 
-PAGE = Links(SOURCES[web.PAGE])
+PAGE = Links(SOURCES[pages.PAGE])
 
 
 def check_headers(answer: Any) -> None:
@@ -42,10 +44,10 @@ def check_headers(answer: Any) -> None:
     assert answer.headers["cache-control"] == "no-cache"
 
 
-@pytest.mark.parametrize("path", ["/", *(f"/web/{name}" for name in SOURCES if name != web.PAGE)])
+@pytest.mark.parametrize("path", ["/", *(f"/web/{name}" for name in SOURCES if name != pages.PAGE)])
 def test_every_file_is_served_with_its_type_and_policy(client: Any, path: str) -> None:
     answer = client.get(path)
-    name = path.rpartition("/")[2] or web.PAGE
+    name = path.rpartition("/")[2] or pages.PAGE
     kinds = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg"}
     assert answer.status_code == 200 and answer.text == SOURCES[name]
     assert answer.headers["content-type"].startswith(kinds[name.rpartition(".")[2]])
@@ -62,7 +64,7 @@ def test_an_unchanged_file_is_not_sent_again(client: Any) -> None:
     assert client.get("/", headers={"if-none-match": '"other"'}).status_code == 200
 
 
-def test_different_files_have_different_digests(client: Any) -> None:
+def test_different_files_have_different_etags(client: Any) -> None:
     tags = {client.get(f"/web/{name}").headers["etag"] for name in MODULES}
     assert len(tags) == len(MODULES)
 
@@ -75,16 +77,14 @@ def test_head_says_what_get_would_send(client: Any, path: str) -> None:
     assert told[0] == told[1] and int(told[0]["content-length"]) == len(whole.content)
 
 
-@pytest.mark.parametrize(
-    "path", ["/web/nothing.js", "/web/index.html", "/web/..%2fapp.py", "/web/"]
-)
+@pytest.mark.parametrize("path", ["/web/nothing.js", "/web/..%2fapp.py", "/web/", "/docs/x.js"])
 def test_nothing_else_is_served(client: Any, problem: Any, path: str) -> None:
-    problem(client.get(path), 404, "There is nothing at")
+    problem(client.get(path), 404, "Nothing is at")
 
 
 def test_pages_take_no_other_method(client: Any, problem: Any) -> None:
     answer = client.post("/")
-    problem(answer, 405, "does not take POST")
+    problem(answer, 405, "does not support POST")
     assert "GET" in answer.headers["allow"] and "HEAD" in answer.headers["allow"]
 
 
@@ -122,3 +122,23 @@ def test_a_file_is_short_and_names_no_other_place(name: str) -> None:
     places = set(re.findall(r"https?://[^\s\"'`]+", SOURCES[name]))
     assert places <= {"http://www.w3.org/2000/svg"}
     assert len(SOURCES[name].splitlines()) < (250 if name.endswith(".js") else 500)
+
+
+def test_everything_that_the_docs_page_loads_is_served_here(client: Any) -> None:
+    page = client.get("/docs")
+    assert page.status_code == 200 and page.headers["content-type"].startswith("text/html")
+    loaded = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    assert len(loaded) == 3
+    for address in loaded:
+        assert "//" not in address, "relative, so that the page works below a path"
+        assert client.get(f"/{address}").status_code == 200, address
+
+
+def test_the_docs_page_allows_its_own_script_and_no_other(client: Any) -> None:
+    page = client.get("/docs")
+    [script] = re.findall(r"<script>(.*?)</script>", page.text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = page.headers["content-security-policy"]
+    assert f"script-src 'self' 'sha256-{digest}'" in policy and "http" not in policy
+    files = client.get("/docs/swagger-ui.css").headers["content-security-policy"]
+    assert files.startswith("default-src 'self';") and "script-src" not in files
