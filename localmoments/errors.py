@@ -6,7 +6,7 @@ LocalMomentsError
 ├── NoModelError             there is no usable model at all
 ├── UnusableAnswerError      a model gave NaN or infinity
 ├── StoreError               the chain store does not answer, or not in time
-├── WorkerError              the computation failed, and so everything that waited for it
+├── ComputeError             the computation failed, and so everything that waited for it
 ├── DrainingError            the service is about to end and begins nothing new
 └── RequestError             the caller asked for what cannot be given
     ├── InputError           the numbers or the parameters do not fit
@@ -66,7 +66,7 @@ class StoreError(LocalMomentsError):
     """The chain store does not answer; nothing is known to be lost."""
 
 
-class WorkerError(LocalMomentsError):
+class ComputeError(LocalMomentsError):
     """The computation failed by no fault of the caller's; it begins anew."""
 
 

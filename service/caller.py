@@ -1,20 +1,20 @@
-"""Who asks: what the use cases must know about a caller, however it was recognised."""
+"""The caller of a use case: whose chains it may see, and how its work is charged."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 
-def free(row_steps: int) -> None:
-    """Where nobody counts, work costs nothing."""
+def charge_nothing(row_steps: int) -> None:
+    """Charge callers without limits."""
 
 
 @dataclass(frozen=True)
 class Caller:
-    """A caller sees only its own chains, and pays for its work before that begins."""
+    """A caller sees only its own chains and is charged before its work starts."""
 
-    name: str = ""  # of its API key; empty where there are none
-    sees_all: bool = False  # every caller's chains
-    charge: Callable[[int], None] = free  # row-steps; raises RateError, TooLargeError
+    name: str = ""  # of its API key; empty if the service has no keys
+    sees_all: bool = False  # may use every caller's chains
+    charge: Callable[[int], None] = charge_nothing  # row-steps; raises RateError, TooLargeError
 
 
 ANYONE = Caller()

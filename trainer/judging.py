@@ -12,15 +12,16 @@ from typing import Any
 
 from localmoments import artefact as manifests
 from localmoments.artefact import MANIFEST
+from trainer.atomic_files import replace_file, write_text
 from trainer.card import CAPTIONS, card
 from trainer.config import make_recipe
 from trainer.data import DataOptions, Dataset, load, split
-from trainer.data.known_sets import NAMED
+from trainer.data.known_sets import KNOWN_SETS
+from trainer.errors import explain_write_errors
 from trainer.evaluate import Watch, check_width, evaluate, open_model, plan_for
 from trainer.evaluate.album import draw_album
 from trainer.export import CARD
 from trainer.metrics_report import OPTIONS, figures_text
-from trainer.run import replacing, said_plainly, write_text
 
 
 def judge(args: argparse.Namespace, folder: Path) -> None:
@@ -57,7 +58,7 @@ def data_options(body: Mapping[str, Any], path: str | None) -> DataOptions:
     """The data that the manifest names, at its place or at another."""
     body = dict(body)
     if path:
-        named = body["source"] in NAMED and Path(path).suffix != ".csv"
+        named = body["source"] in KNOWN_SETS and Path(path).suffix != ".csv"
         body["path" if named else "source"] = path
     return make_recipe({"name": "data", "data": body}).data
 
@@ -66,7 +67,7 @@ def _test_rows(options: DataOptions, path: str | None) -> Dataset | None:
     """All rows of another file, read as the training data is."""
     if path is None:
         return None
-    if options.source in NAMED:
+    if options.source in KNOWN_SETS:
         return load(replace(options, rows=None, path=path), None)
     return load(replace(options, rows=None, source=path), None)
 
@@ -95,10 +96,10 @@ def rewrite(
     listed = {*old.files, *changed}
     shown = [f"{name}.png" for name in CAPTIONS if f"{name}.png" in listed]
     files = {name: digest for name, digest in old.files.items() if name not in changed}
-    with said_plainly(folder):
+    with explain_write_errors(folder):
         write_text(folder / MANIFEST, manifests.dumps(replace(manifest, files=files)))
         for picture in pictures:
-            with replacing(folder / picture.name) as temporary:
+            with replace_file(folder / picture.name) as temporary:
                 shutil.copyfile(picture, temporary)
         write_text(folder / CARD, card(manifest, shown))
         digests = {name: manifests.sha256(folder / name) for name in changed}

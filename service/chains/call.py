@@ -1,34 +1,29 @@
-"""One call on a chain: the batcher walks it, and what it keeps is handed out once committed.
+"""One call on a chain: the batcher walks the chain, and samples are delivered once committed.
 
-The walking runs ahead of the committing by a few samples at most. A commit takes whatever was kept
-while the one before it was on its way, so a slow store makes commits fewer, not the chain slower
-than it must be; and a caller that reads slowly holds the walking up, not the memory.
+The walk runs ahead of the commits by a few samples. A commit covers all samples that came while the
+commit before it was under way. So a slow store means fewer commits, not a slower chain, and a
+caller that reads slowly holds up its own walk and uses little memory.
 """
 
 import asyncio
 import logging
-import math
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal
-
-import numpy as np
+from typing import Literal, Self
 
 from localmoments.arrays import Floats, Reals
 from localmoments.columns import Normaliser
 from localmoments.errors import LocalMomentsError
 from localmoments.model import Model
-from service.chains.plan import Plan
-from service.chains.spec import StepRange
-from service.engine.chain_job import ChainJob, JobRange
-from service.engine.executor import Executor
-from service.store.chains import ChainStore, Lease, Record, Snapshot
+from service.chains.planning import Plan
+from service.engine.chain_job import ChainJob, StepRange
+from service.store.chains import ChainStore, Lease, Snapshot
 
 log = logging.getLogger(__name__)
 
-AHEAD = 8  # kept samples that may wait for their commit
+MAX_UNCOMMITTED = 8  # samples of a stream that may wait for their commit
 
-Reason = Literal["gone", "draining", "lost", "late"]  # caller, service, lease, time
+StopReason = Literal["disconnected", "draining", "lease_lost", "timed_out"]
 
 
 @dataclass(frozen=True)
@@ -36,233 +31,185 @@ class Sample:
     """What a chain emits at a step."""
 
     step: int
-    z: Floats  # (W, d), in the model's units: half the size
+    z: Floats  # (W, d), in model units, which take half the memory
     units: Normaliser
 
     @property
     def x(self) -> Reals:
-        """In the units of the data; (W, d)."""
+        """The sample in the units of the data; (W, d)."""
         return self.units.to_user(self.z)
 
 
-@dataclass(frozen=True)
-class Course:
-    """Which steps a call walks and keeps: (step - burn_in) is a multiple of thin, and positive."""
-
-    from_step: int
-    to_step: int
-    burn_in: int
-    thin: int
-
-    def keeps(self, step: int) -> bool:
-        past = step - self.burn_in
-        return step > self.from_step and past > 0 and past % self.thin == 0
-
-    @property
-    def kept(self) -> int:
-        before = max(0, self.from_step - self.burn_in) // self.thin
-        return max(0, self.to_step - self.burn_in) // self.thin - before
-
-
-@dataclass
-class Tally:
-    """What all runs did, for the metrics."""
-
-    row_steps: int = 0
-    commits: int = 0
-    conflicts: int = 0
-    opened: int = 0
-
-
-@dataclass(frozen=True)
-class Means:
-    """What a run works with."""
-
-    store: ChainStore
-    executor: Executor
-    tally: Tally
-
-
 class ChainCall:
-    """Use as `async with run:`, then either `next()` until it is empty, or `all()` once."""
+    """One call on a chain, which holds the chain's lease.
+
+    Use it as `async with call:`. Then either call `fetch_next` until it returns no samples, or
+    `fetch_all` once. On exit, the newest state is committed and the lease is released.
+
+    Args:
+        job: the walk, already started.
+        lease: the right to write to the chain.
+        committed: the newest committed step.
+        base: the snapshot from before this call, if the store does not have it as base yet.
+        streamed: samples are delivered while the chain walks.
+        seconds: stop after this time.
+        running: calls that are under way; the call adds and removes itself.
+    """
 
     def __init__(
         self,
-        means: Means,
-        model: Model,
-        plan: Plan,
-        record: Record,
+        store: ChainStore,
+        job: ChainJob,
         lease: Lease,
-        course: Course,
-        stretch: StepRange,
+        plan: Plan,
+        model: Model,
+        steps: StepRange,
+        *,
+        committed: int,
+        base: Snapshot | None,
+        streamed: bool,
+        seconds: float | None,
         running: set["ChainCall"],
     ) -> None:
-        self.chain, self.plan, self.model, self.course = record.id, plan, model, course
-        self.emit = stretch.emit or plan.emit
-        self.streamed, self._seconds = stretch.streamed, stretch.seconds
-        self.step = record.head.step  # the newest that is committed
-        self.delivered = course.from_step  # the newest whose samples were handed out
-        self.halted: Reason | None = None
-        self.lease = lease
-        self._means, self._running = means, running
-        self._begun: ChainJob | None = None
-        self._record = record
-        self._base: Snapshot | None = None  # the one to commit with the next state
-        self._failure: Exception | None = None  # of the lease
-        self._late: asyncio.TimerHandle | None = None
-        self._released = self._lost = False
+        self.chain, self.plan, self.model, self.steps = lease.chain, plan, model, steps
+        self.streamed = streamed
+        self.step = committed  # the newest committed step
+        self.stop_reason: StopReason | None = None
+        self._delivered = steps.from_step  # the newest step whose samples were delivered
+        self._store, self._job, self._lease = store, job, lease
+        self._new_base = base  # to be committed with the next state
+        self._seconds, self._running = seconds, running
+        self._lease_error: Exception | None = None
+        self._is_released = self._is_lost = False
 
     @property
-    def _walking(self) -> ChainJob:
-        assert self._begun is not None
-        return self._begun
+    def is_finished(self) -> bool:
+        """Whether the chain has walked all steps of this call."""
+        job = self._job
+        return job.is_done and job.error is None and job.step == self.steps.to_step
 
-    @property
-    def finished(self) -> bool:
-        """The whole course was walked."""
-        walking = self._walking
-        return walking.done and walking.error is None and walking.step == self.course.to_step
+    def stop(self, reason: StopReason) -> None:
+        """Stop before the next step; the steps so far are committed. Only from the event loop."""
+        self.stop_reason = self.stop_reason or reason
+        self._job.stop()
 
-    @property
-    def row_steps(self) -> int:
-        return self._walking.row_steps
-
-    def diagnostics(self) -> dict[str, float]:
-        """The acceptance rate, where there is a Metropolis correction."""
-        if not self.plan.metropolis or not self.row_steps:
+    def get_diagnostics(self) -> dict[str, float]:
+        """Return the acceptance rate of a Metropolis correction, or nothing."""
+        if not self.plan.transition.metropolis or not self._job.row_steps:
             return {}
-        return {"acceptance": self._walking.accepted / self.row_steps}
+        return {"acceptance": self._job.accepted / self._job.row_steps}
 
-    def halt(self, reason: Reason) -> None:
-        """Stop before the next step; what was walked is committed."""
-        self.halted = self.halted or reason
-        self._walking.halt()
+    def make_resume_request(self) -> dict[str, str | int]:
+        """Return the body of the POST /sample that continues where this call stopped."""
+        steps = self.steps.to_step - max(self._delivered, self.steps.burn_in)
+        body: dict[str, str | int] = {
+            "chain": self.chain,
+            "from_step": self._delivered,
+            "steps": steps,
+        }
+        if self.steps.thin != self.plan.thin:
+            body["thin"] = self.steps.thin
+        if self.steps.emit != self.plan.emit:
+            body["emit"] = self.steps.emit
+        return body
 
-    def rest(self) -> dict[str, str | int]:
-        """The call that goes on where this one ended, in the same way."""
-        steps = self.course.to_step - max(self.delivered, self.course.burn_in)
-        own: dict[str, str | int] = {"thin": self.course.thin, "emit": self.emit}
-        own = {name: value for name, value in own.items() if value != getattr(self.plan, name)}
-        return {"chain": self.chain, "from_step": self.delivered, "steps": steps, **own}
-
-    def begin(self) -> None:
-        """Walk from now on; who begins enters as well, or gives up."""
-        start = self._nearest()
-        if start is self._record.head and start.step > self._record.base.step:
-            self._base = start
-        self._begun = self._means.executor.walk(self.model, self.plan.walk, self._leg(start))
-
-    def give_up(self) -> None:
-        self._walking.halt()
-
-    async def __aenter__(self) -> "ChainCall":
-        if self._begun is None:
-            self.begin()
-        self._holding = asyncio.create_task(self._hold())
-        if self._seconds is not None:
-            self._late = asyncio.get_running_loop().call_later(self._seconds, self.halt, "late")
+    async def __aenter__(self) -> Self:
         self._running.add(self)
+        self._renewing = asyncio.create_task(self._renew_lease())
+        self._timer: asyncio.TimerHandle | None = None
+        if self._seconds is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._seconds, self.stop, "timed_out")
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> None:  # fmt: skip
-        self._holding.cancel()
-        if self._late is not None:
-            self._late.cancel()
-        self._walking.halt()
+    ) -> None:
+        self._renewing.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._job.stop()
         try:
-            await self._walking.ended()
-            await self._let_go()
+            await self._job.wait_until_done()
+            await self._release()
         finally:
-            self._means.tally.row_steps += self.row_steps
             self._running.discard(self)
 
-    async def next(self) -> list[Sample]:
-        """Samples that are committed; empty when there are no more. Raises what went wrong."""
-        while True:
-            done = self._walking.done
-            if samples := self._fetched():
-                await self._commit(self._walking.latest)
-                self.delivered = samples[-1].step
-                return samples
-            if done:
-                await self._end()
-                return []
-            await self._walking.changed()
+    async def fetch_next(self) -> list[Sample]:
+        """Wait for samples, commit their state and return them; [] at the end of the call.
 
-    async def all(self) -> list[Sample]:
-        """Every sample at once, committed."""
-        await self._walking.ended()
-        samples = self._fetched()
-        await self._end()
+        Raises:
+            LocalMomentsError: the walk, the lease or a commit failed. Samples returned before
+                stay valid.
+        """
+        while True:
+            is_done = self._job.is_done  # read before the samples: nothing comes after it
+            samples = self._take_samples()
+            if samples:
+                # Commit the state of the last sample or a later one, never an earlier one.
+                await self._commit(self._job.sampled_state)
+                self._delivered = samples[-1].step
+                return samples
+            if is_done:
+                await self._commit_last()
+                return []
+            await self._job.wait_for_news()
+
+    async def fetch_all(self) -> list[Sample]:
+        """Wait for the end of the call, commit the last state and return all samples."""
+        await self._job.wait_until_done()
+        samples = self._take_samples()
+        await self._commit_last()
         return samples
 
-    def _nearest(self) -> Snapshot:
-        """The newest snapshot at or before the step to go on from."""
-        head, base = self._record.head, self._record.base
-        return head if head.step <= self.course.from_step else base
-
-    def _leg(self, start: Snapshot) -> JobRange:
-        return JobRange(
-            state=np.frombuffer(start.state, np.float32).reshape(self.plan.walkers, -1),
-            step=start.step,
-            to_step=self.course.to_step,
-            keeps=self.course.keeps,
-            noisy=self.emit == "noisy",
-            mark=self.course.from_step,
-            ahead=AHEAD if self.streamed else math.inf,
-        )
-
-    def _fetched(self) -> list[Sample]:
-        kept = self._walking.fetch()
-        if self._walking.marked is not None:
-            self._base = Snapshot(self.course.from_step, self._walking.marked.tobytes())
-            self._walking.marked = None
+    def _take_samples(self) -> list[Sample]:
+        samples = self._job.fetch()
+        if self._job.from_state is not None:  # the job walked from an older snapshot to from_step
+            self._new_base = Snapshot(self.steps.from_step, self._job.from_state.tobytes())
+            self._job.from_state = None
         units = self.model.manifest.normaliser
-        return [Sample(step, z, units) for step, z in kept]
+        return [Sample(step, z, units) for step, z in samples]
 
-    async def _end(self) -> None:
-        """The last state is committed; then what went wrong, if anything did, is raised."""
-        await self._commit((self._walking.step, self._walking.state), release=True)
-        if error := self._failure or self._walking.error:
+    async def _commit_last(self) -> None:
+        """Commit the last state, then raise what ended the walk early, if anything did."""
+        await self._commit((self._job.step, self._job.state), release=True)
+        if error := self._lease_error or self._job.error:
             raise error
 
-    async def _commit(self, at: tuple[int, Floats] | None, release: bool = False) -> None:
-        """A state beyond the committed one; any other is left alone."""
-        if at is None or at[0] <= self.step or self._lost:
+    async def _commit(self, newest: tuple[int, Floats] | None, release: bool = False) -> None:
+        """Commit a state if it is newer than the committed one."""
+        if newest is None or newest[0] <= self.step or self._is_lost:
             return
-        store, tally = self._means.store, self._means.tally
-        head = Snapshot(at[0], at[1].tobytes())
+        head = Snapshot(newest[0], newest[1].tobytes())
         try:
-            await store.commit(self.lease, self.step, head, self._base, release=release)
+            await self._store.commit(self._lease, self.step, head, self._new_base, release=release)
         except LocalMomentsError:
-            tally.conflicts += 1
-            self._lost = True  # nothing more can be committed under this lease
+            self._is_lost = True  # nothing more can be committed under this lease
             raise
-        tally.commits += 1
-        self.step, self._base, self._released = head.step, None, release
+        self.step, self._new_base, self._is_released = head.step, None, release
 
-    async def _let_go(self) -> None:
-        """Whatever happened, the state is kept and the next call need not wait."""
-        if self._released:
+    async def _release(self) -> None:
+        """Commit what is not committed yet and release the lease, so that the next call need not
+        wait until it runs out."""
+        if self._is_released:
             return
         try:
-            await self._commit((self._walking.step, self._walking.state), release=True)
-            if not self._released:
-                await self._means.store.release(self.lease)
-        except LocalMomentsError as error:  # the lease runs out by itself
+            await self._commit((self._job.step, self._job.state), release=True)
+            if not self._is_released:
+                await self._store.release(self._lease)
+        except LocalMomentsError as error:  # the lease expires by itself
             log.info("chain %s was left at step %d: %s", self.chain, self.step, error)
 
-    async def _hold(self) -> None:
-        """Renews the lease; a lease that is lost stops the walking."""
-        store = self._means.store
+    async def _renew_lease(self) -> None:
+        """Renew the lease while the call lasts; stop the walk if the lease is lost."""
         while True:
-            await asyncio.sleep(store.lease_seconds / 3)
+            await asyncio.sleep(self._store.lease_seconds / 3)
             try:
-                await store.renew(self.lease)
+                await self._store.renew(self._lease)
             except LocalMomentsError as error:
-                self._failure = self._failure or error
-                self.halt("lost")
+                self._lease_error = self._lease_error or error
+                self.stop("lease_lost")
                 return

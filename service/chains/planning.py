@@ -1,242 +1,343 @@
-"""From what a caller asks to a plan and a first state, with everything checked on the way."""
+"""Plans: turn what a caller asks for into the complete, stored description of a chain.
 
-import secrets
+A plan is everything about a chain except its state. The store keeps it next to the state as JSON.
+"""
+
+import base64
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
+import orjson
 
-from localmoments import starts
-from localmoments.arrays import FARTHEST, Floats, Reals
-from localmoments.chain import first_state
-from localmoments.clamp import KERNELS as CLAMPED
-from localmoments.clamp import default_scale as clamped_scale
-from localmoments.errors import InputError, StaleChainError
+from localmoments.arrays import Floats, Reals
+from localmoments.artefact import WEIGHTS, Manifest
+from localmoments.chain import (
+    check_start_points,
+    make_clamp,
+    make_transition,
+    start_state,
+    step_cost,
+)
+from localmoments.errors import InputError, StaleChainError, TooLargeError
 from localmoments.estimators import FULL_JACOBIAN_DIMS
-from localmoments.metropolis import KERNELS as CORRECTED
 from localmoments.model import Model
-from localmoments.rows import check_range, check_rows
-from localmoments.transition import Clamp
-from service.chains.plan import Plan, digest, fingerprint
-from service.chains.spec import THIN, WALKERS, ChainSpec, Known, Start, StepRange
-from service.engine.repository import Repository
+from localmoments.transition import Clamp, Transition
+from service.chains.spec import THIN, WALKERS, CallSpec, ChainSpec, Start
+from service.engine.chain_job import Emission, StepRange
+from service.engine.repository import ModelRepository
 
-QUICK_VALUES = 2**14  # of a first state, which the event loop makes by itself
-SEED_BITS = 53  # so that every JSON reader keeps it exactly
+FORMAT = 1  # of the stored JSON
+DENSE_VALUES = 2**20  # numbers in the d × d matrices of all walkers of a chain
+CHEAP_VALUES = 2**14  # numbers in a first state that is cheaper to make than to hand to a thread
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A chain about to be, without its state."""
+class Plan:
+    """Everything about a chain except its state."""
 
-    model: Model
-    plan: Plan
-    points: Reals | None  # (1 or W, d), in the user's units, where they were given
+    model: str  # name@version
+    fingerprint: str  # of the weights and graphs
+    transition: Transition
+    walkers: int
+    burn_in: int
+    thin: int  # default of calls that do not set it
+    emit: Emission  # default of calls that do not set it
+    start: str  # "data", "noise", "points <digest>" or "chain <id>"
+    request: str = ""  # digest of the request that created the chain, if it had an idempotency key
 
 
-def opened(
-    model: Model, making: ChainSpec, stretch: StepRange, points: Reals | None, request: str = ""
-) -> Opened:
-    """A plan for a new chain; `points` are those of `start`, wherever they came from."""
+@dataclass(frozen=True)
+class ChainLimits:
+    """The most that one call may ask for."""
+
+    walkers: int
+    row_steps: int  # walkers × steps × graph calls of a step
+    values: int  # numbers in a response that is not streamed
+
+
+@dataclass(frozen=True)
+class Change:
+    """How a fork differs from its origin. None means no difference."""
+
+    seed: int | None = None
+    scale: Sequence[float] | None = None
+    floor: float | None = None
+    kernel: str | None = None
+    from_step: int | None = None
+
+
+def make_plan(
+    model: Model, spec: ChainSpec, call: CallSpec, points: Reals | None, request: str = ""
+) -> Plan:
+    """Plan a new chain.
+
+    Args:
+        points: the start points, (1 or W, d) in the units of the data, if `spec.start` names any.
+        request: digest of the request, if it has an idempotency key.
+
+    Raises:
+        InputError: the parts do not fit the model or each other.
+    """
     m = model.manifest
-    kernel = _kernel(model, making)
-    check_kernel(model, kernel, making.clamp is not None, bool(making.metropolis), making.floor)
-    start = making.start or Start()
-    walkers = _walkers(making.walkers, points)
-    scale = tuple(making.scale or (own_scale(model, kernel, making.clamp is not None),))
-    check_scale(model, kernel, scale, making.clamp is not None)
-    plan = Plan(
+    walkers = spec.walkers or (WALKERS if points is None else len(points))
+    if points is not None:
+        check_start_points(model, points, walkers)
+    transition = make_transition(
+        model,
+        kernel=spec.kernel,
+        scale=spec.scale,
+        floor=spec.floor or 0.0,
+        seed=spec.seed,
+        clamp=None if spec.clamp is None else make_clamp(model, spec.clamp, walkers),
+        metropolis=bool(spec.metropolis),
+    )
+    return Plan(
         model=m.reference,
-        fingerprint=fingerprint(m),
-        kernel=kernel,
-        scale=scale,
-        floor=making.floor or 0.0,
-        seed=secrets.randbits(SEED_BITS) if making.seed is None else making.seed,
+        fingerprint=compute_fingerprint(m),
+        transition=transition,
         walkers=walkers,
-        burn_in=making.burn_in or 0,
-        thin=stretch.thin or min(THIN, stretch.steps),
-        emit=stretch.emit or m.default_emit,
-        start=described(start),
-        clamp=None if making.clamp is None else clamped(model, making.clamp, walkers),
-        metropolis=bool(making.metropolis),
+        burn_in=spec.burn_in or 0,
+        thin=call.thin or min(THIN, call.steps),
+        emit=call.emit or ("noisy" if m.default_emit == "noisy" else "mean"),
+        start=describe_start(spec.start or Start()),
         request=request,
     )
-    return Opened(model, plan, points)
 
 
-def _kernel(model: Model, making: ChainSpec) -> str:
-    """The kernel asked for, or the model's default; with known columns, one that can condition."""
-    m, name = model.manifest, making.kernel
-    if name is not None and name not in m.kernels:
+def fork_plan(plan: Plan, model: Model, change: Change) -> Plan:
+    """Return the plan of a fork.
+
+    Raises:
+        InputError: the kernel is unknown, or its state lies in another space.
+    """
+    old = plan.transition
+    kernel = change.kernel or old.kernel
+    transition = make_transition(
+        model,
+        kernel=kernel,
+        scale=change.scale or (old.scale if kernel == old.kernel else None),
+        floor=old.floor if change.floor is None else change.floor,
+        seed=old.seed if change.seed is None else change.seed,
+        clamp=old.clamp,
+        metropolis=old.metropolis,
+    )
+    kernels = model.manifest.kernels
+    if kernels[kernel].space != kernels[old.kernel].space:
         raise InputError(
-            f"{m.reference} has no kernel {name[:50]!r}; it has {', '.join(m.kernels)}."
+            f"Kernel {kernel} has its state in {kernels[kernel].space} space and {old.kernel} does "
+            'not. Start a new chain from this one instead: "start": {"chain": ...}.'
         )
-    if name is None and making.clamp is not None and m.default_kernel not in CLAMPED:
-        return next((k for k in CLAMPED if k in m.kernels), m.default_kernel)
-    if name is None and making.metropolis and m.default_kernel not in CORRECTED:
-        return next((k for k in CORRECTED if k in m.kernels), m.default_kernel)
-    return name or m.default_kernel
+    return replace(plan, transition=transition, request="")
 
 
-def check_kernel(
-    model: Model, kernel: str, clamped: bool, metropolis: bool, floor: float | None
+def make_start_state(model: Model, plan: Plan, points: Reals | None) -> Floats:
+    """Return the state at step 0; (W, n). Runs a graph if the kernel's state is hidden."""
+    default: Literal["data", "noise"] = "noise" if plan.start == "noise" else "data"
+    start = default if points is None else points
+    return start_state(model, plan.transition, plan.walkers, start)
+
+
+def is_start_cheap(model: Model, plan: Plan) -> bool:
+    """Tell whether `make_start_state` may run on the event loop."""
+    m = model.manifest
+    is_input = m.kernels[plan.transition.kernel].space == "input"  # runs no graph
+    return is_input and plan.walkers * m.input_dims <= CHEAP_VALUES
+
+
+def resolve_steps(plan: Plan, call: CallSpec, from_step: int) -> StepRange:
+    """Fill in the defaults of a call. `steps` does not count what is left of the burn-in."""
+    return StepRange(
+        from_step=from_step,
+        to_step=max(from_step, plan.burn_in) + call.steps,
+        burn_in=plan.burn_in,
+        thin=call.thin or plan.thin,
+        emit=call.emit or plan.emit,
+    )
+
+
+def check_limits(
+    limits: ChainLimits, plan: Plan, model: Model, steps: StepRange, streamed: bool
 ) -> None:
-    """Refuse a kernel that cannot condition on known columns, or cannot be corrected."""
-    m = model.manifest
-    if clamped and (kernel not in CLAMPED or kernel not in m.kernels):
-        raise InputError(f"`clamp` works with the kernels {' and '.join(CLAMPED)}, not {kernel}.")
-    if not metropolis:
-        return
-    if clamped:
-        raise InputError("`metropolis` cannot be combined with `clamp`.")
-    if floor:
-        raise InputError("`metropolis` cannot be combined with `floor`.")
-    if kernel not in CORRECTED or kernel not in m.kernels:
-        raise InputError(
-            f"`metropolis` works with the kernels {' and '.join(CORRECTED)}, not {kernel}."
-        )
-    if m.covariance_scale != "absolute":
-        raise InputError(
-            f"`metropolis` needs the score, and the scale of the score of {m.reference} is unknown."
-        )
-    if kernel == "moment" and m.input_dims > FULL_JACOBIAN_DIMS:
-        raise InputError(
-            f"`metropolis` with kernel moment works for up to {FULL_JACOBIAN_DIMS} columns; "
-            f"{m.reference} has {m.input_dims}. Use kernel walkjump."
-        )
+    """Refuse a call that is too large.
 
-
-def check_scale(model: Model, kernel: str, scale: Sequence[float], clamped: bool) -> None:
-    """Refuse a clamped `gibbs` step at noise levels that the model was not trained for."""
-    m = model.manifest
-    if not clamped or kernel != "gibbs" or m.noise_levels is None:
-        return
-    low, high = (level / m.sigma for level in m.noise_levels)
-    if not all(low * (1 - 1e-6) <= s <= high * (1 + 1e-6) for s in scale):
-        raise InputError(
-            f"With `clamp`, `scale` must be from {low:g} to {high:g} for {m.reference}: a step "
-            "begins at the noise level scale × σ, which must be one that the model was trained for."
+    Raises:
+        TooLargeError: says what is too large and how to get it.
+    """
+    if plan.walkers > limits.walkers:
+        raise TooLargeError(f"{plan.walkers} walkers are more than the {limits.walkers} allowed.")
+    length, cost = steps.to_step - steps.from_step, step_cost(model, plan.transition)
+    row_steps = plan.walkers * length * cost
+    if row_steps > limits.row_steps:
+        calls = f" of {cost} graph calls each" if cost > 1 else ""
+        raise TooLargeError(
+            f"{plan.walkers} walkers × {length} steps{calls} are {row_steps} row-steps; the limit "
+            f"for one call is {limits.row_steps}. Ask for fewer steps, then resume the chain."
+        )
+    _check_dense(plan, model)
+    values = steps.samples * plan.walkers * model.manifest.input_dims
+    if values > limits.values and not streamed:
+        raise TooLargeError(
+            f"The response would hold {values} numbers; the limit without streaming is "
+            f"{limits.values}. Stream it, or ask for fewer steps or a larger `thin`."
         )
 
 
-def own_scale(model: Model, kernel: str, clamped: bool) -> float:
-    """The scale of a chain that does not say one."""
-    m = model.manifest
-    return clamped_scale(m, kernel) if clamped else m.kernels[kernel].scale
+def _check_dense(plan: Plan, model: Model) -> None:
+    """Bound the matrices of one step, which are built on the thread that serves all callers."""
+    d, transition = model.manifest.input_dims, plan.transition
+    is_dense = transition.clamp is not None or (
+        transition.metropolis and transition.kernel == "moment"
+    )
+    if is_dense and d <= FULL_JACOBIAN_DIMS and plan.walkers * d * d > DENSE_VALUES:
+        raise TooLargeError(
+            f"{plan.walkers} walkers with {d} columns need matrices that are too large for a step "
+            f"with `clamp` or `metropolis`. The limit is {DENSE_VALUES // d**2} walkers per chain."
+        )
 
 
-def _walkers(asked: int | None, points: Reals | None) -> int:
-    if points is None:
-        return asked or WALKERS
-    if asked is not None and len(points) not in (1, asked):
-        raise InputError(f"start has {len(points)} points for {asked} walkers; give one, or all.")
-    return asked or len(points)
+def find_pinned_model(models: ModelRepository, plan: Plan, chain: str) -> Model:
+    """Return the model version of a chain.
+
+    Raises:
+        StaleChainError: it is no longer served, or its files have changed.
+    """
+    name, _, version = plan.model.partition("@")
+    model = models.catalogue.models.get(name, {}).get(version)
+    if model is None:
+        raise StaleChainError(f"Chain {chain} belongs to {plan.model}, which is no longer served.")
+    if compute_fingerprint(model.manifest) != plan.fingerprint:
+        raise StaleChainError(f"Chain {chain} was created with other files of {plan.model}.")
+    return model
 
 
-def described(start: Start) -> str:
-    """Short enough to keep, exact enough to know the same start again."""
+def check_unchanged(plan: Plan, model: Model, spec: ChainSpec, chain: str) -> None:
+    """Check that what a call repeats about a chain equals the chain's plan.
+
+    Raises:
+        InputError: names the fields that differ.
+    """
+    transition = plan.transition
+    pairs: dict[str, tuple[Any, Any]] = {  # asked for, planned
+        "walkers": (spec.walkers, plan.walkers),
+        "burn_in": (spec.burn_in, plan.burn_in),
+        "kernel": (spec.kernel, transition.kernel),
+        "floor": (spec.floor, transition.floor),
+        "seed": (spec.seed, transition.seed),
+        "metropolis": (spec.metropolis, transition.metropolis),
+        "scale": (spec.scale and tuple(spec.scale), transition.scale),
+        "start": (spec.start and describe_start(spec.start), plan.start),
+        "model": (spec.model, _strip_version(plan.model, spec.model)),
+    }
+    if spec.clamp is not None:
+        clamp = make_clamp(model, spec.clamp, plan.walkers)
+        pairs["clamp"] = _to_lists(clamp), transition.clamp and _to_lists(transition.clamp)
+    different = [name for name, (asked, planned) in pairs.items() if asked not in (None, planned)]
+    if different:
+        raise InputError(
+            f"{' and '.join(different)} of chain {chain} cannot be changed. Fork the chain, or "
+            "start a new chain from it."
+        )
+
+
+def _strip_version(reference: str, asked: str | None) -> str:
+    """Return name@version, or the name alone if the caller named no version."""
+    return reference if asked is None or "@" in asked else reference.partition("@")[0]
+
+
+def _to_lists(clamp: Clamp) -> list[Any]:
+    return [clamp.mask.tolist(), clamp.values.tolist(), clamp.std.tolist()]
+
+
+def describe_start(start: Start) -> str:
+    """Return a short text that is equal for equal starts."""
     if start.kind == "points":
         return f"points {digest(start.points)}"
     return f"chain {start.chain}" if start.kind == "chain" else start.kind
 
 
-def clamped(model: Model, known: Known, walkers: int) -> Clamp:
-    """In the model's units."""
-    d = model.manifest.input_dims
-    for name, array in (("mask", known.mask), ("values", known.values), ("std", known.std)):
-        if array.shape[1] != d and not (name == "std" and array.shape == (1, 1)):
-            raise InputError(
-                f"clamp.{name} has {array.shape[1]} columns, but a row has {d} columns."
-            )
-        if len(array) not in (1, walkers):
-            raise InputError(
-                f"clamp.{name} has {len(array)} rows for {walkers} walkers; give one, or all."
-            )
-    if np.any(known.std > 0) and model.manifest.covariance_scale != "absolute":
-        raise InputError(
-            f"`clamp.std` needs covariances of known scale, which {model.manifest.reference} does "
-            "not have. Leave it out."
+def compute_fingerprint(manifest: Manifest) -> str:
+    """Hash the weights and graphs of a model, but not its card or figures."""
+    names = {WEIGHTS, *(graph.file for graph in manifest.graphs.values())}
+    return digest([manifest.files[name] for name in sorted(names)])
+
+
+def digest(value: Any) -> str:
+    """Hash a value that JSON can hold, NumPy arrays included; 32 hexadecimal digits."""
+    text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_SERIALIZE_NUMPY)
+    return hashlib.sha256(text).hexdigest()[:32]
+
+
+def dump_plan(plan: Plan) -> bytes:
+    """Serialise a plan. The keys are a storage format: chains in Redis outlive releases."""
+    transition = plan.transition
+    fields: dict[str, Any] = {
+        "format": FORMAT,
+        "model": plan.model,
+        "fingerprint": plan.fingerprint,
+        "kernel": transition.kernel,
+        "scale": transition.scale,
+        "floor": transition.floor,
+        "seed": transition.seed,
+        "walkers": plan.walkers,
+        "burn_in": plan.burn_in,
+        "thin": plan.thin,
+        "emit": plan.emit,
+        "start": plan.start,
+        "request": plan.request,
+        "clamp": transition.clamp and _dump_clamp(transition.clamp),
+    }
+    if transition.metropolis:  # left out otherwise, for replicas of releases without it
+        fields["metropolis"] = True
+    return orjson.dumps(fields)
+
+
+def load_plan(body: bytes) -> Plan:
+    """Read a stored plan.
+
+    Raises:
+        ValueError, TypeError, KeyError: it was written by an incompatible release.
+    """
+    fields = orjson.loads(body)
+    if fields.pop("format") != FORMAT:
+        raise ValueError("the plan was written by another version of this software")
+    clamp = fields.pop("clamp")
+    if clamp is not None and "std" not in clamp:
+        raise ValueError(
+            "it has a clamp of an earlier version, which did not sample the other columns given "
+            "the known ones; start a new chain"
         )
-    if not np.all(known.std >= 0):
-        raise InputError("clamp.std has a negative number.")
-    units = model.manifest.normaliser
-    values = np.where(known.mask, known.values, units.shift)
-    check_range(model, values, "clamp.values")
-    std = np.where(known.mask, np.minimum(known.std / units.scale, FARTHEST), 0.0)
-    return Clamp(known.mask, units.to_model(values), std.astype(np.float32))
+    transition = Transition(
+        kernel=fields.pop("kernel"),
+        seed=fields.pop("seed"),
+        scale=tuple(fields.pop("scale")),
+        floor=fields.pop("floor"),
+        clamp=clamp and _load_clamp(**clamp),
+        metropolis=fields.pop("metropolis", False),
+    )
+    return Plan(transition=transition, **fields)
 
 
-def is_quick(chain: Opened) -> bool:
-    """Is `begun` done sooner than a thread would have it?"""
-    m, plan = chain.model.manifest, chain.plan
-    return m.kernels[plan.kernel].space == "input" and plan.walkers * m.input_dims <= QUICK_VALUES
+def _dump_clamp(clamp: Clamp) -> dict[str, Any]:
+    return {
+        "mask": _encode(np.packbits(clamp.mask)),
+        "values": _encode(clamp.values.astype("<f4")),
+        "std": _encode(clamp.std.astype("<f4")),
+        "shapes": [clamp.mask.shape, clamp.values.shape, clamp.std.shape],
+    }
 
 
-def begun(chain: Opened) -> Floats:
-    """The state at step 0; (W, n). Runs a graph where the kernel walks in hidden space."""
-    plan, model = chain.plan, chain.model
-    if chain.points is not None:
-        x = np.repeat(
-            model.manifest.normaliser.to_model(chain.points), plan.walkers // len(chain.points), 0
-        )
-    elif plan.start == "noise":
-        x = starts.from_noise(model, plan.walkers, plan.seed)
-    else:
-        x = starts.from_data(model, plan.walkers, plan.seed)
-    return first_state(model, plan.kernel, x, plan.clamp)
+def _load_clamp(mask: str, values: str, std: str, shapes: Sequence[tuple[int, int]]) -> Clamp:
+    bits = np.frombuffer(base64.b64decode(mask), np.uint8)
+    known = np.unpackbits(bits, count=shapes[0][0] * shapes[0][1]).astype(bool)
+    return Clamp(known.reshape(shapes[0]), _decode(values, shapes[1]), _decode(std, shapes[2]))
 
 
-def check_points(model: Model, points: Reals) -> None:
-    check_rows(model, points, "start.points")
+def _encode(array: np.ndarray[Any, Any]) -> str:
+    return base64.b64encode(array.tobytes()).decode("ascii")
 
 
-def pinned_model(models: Repository, plan: Plan, chain: str) -> Model:
-    """The chain's own version of its model, with the very files that it began with."""
-    versions = models.catalogue.models.get(plan.model.partition("@")[0], {})
-    model = versions.get(plan.model.partition("@")[2])
-    if model is None:
-        raise StaleChainError(f"Chain {chain} belongs to {plan.model}, which is no longer served.")
-    if fingerprint(model.manifest) != plan.fingerprint:
-        raise StaleChainError(f"Chain {chain} was made with other files of {plan.model}.")
-    return model
-
-
-def check_same(plan: Plan, model: Model, making: ChainSpec, chain: str) -> None:
-    """What a call says again about a chain must be what the chain is."""
-    said = _said(plan, model, making)
-    different = [name for name, (asked, is_) in said.items() if not _equal(asked, is_)]
-    if different:
-        raise InputError(
-            f"{' and '.join(different)} of chain {chain} cannot be changed; fork it, or start a "
-            "new chain from it."
-        )
-
-
-def _said(plan: Plan, model: Model, making: ChainSpec) -> dict[str, tuple[Any, Any]]:
-    names = ("walkers", "burn_in", "kernel", "floor", "seed", "metropolis")
-    pairs = {name: (getattr(making, name), getattr(plan, name)) for name in names}
-    pairs["scale"] = making.scale and tuple(making.scale), plan.scale
-    pairs["start"] = making.start and described(making.start), plan.start
-    pairs["model"] = making.model, _as_asked(plan.model, making.model)
-    pairs["clamp"] = _clamp_pair(plan, model, making.clamp)
-    return {name: pair for name, pair in pairs.items() if pair[0] is not None}
-
-
-def _as_asked(reference: str, asked: str | None) -> str:
-    """`name` is as good as `name@version` here: the chain knows its version."""
-    return reference if asked is None or "@" in asked else reference.partition("@")[0]
-
-
-def _clamp_pair(plan: Plan, model: Model, known: Known | None) -> tuple[Any, Any]:
-    if known is None:
-        return None, None
-    return _flat(clamped(model, known, plan.walkers)), plan.clamp and _flat(plan.clamp)
-
-
-def _flat(clamp: Clamp) -> list[list[list[float]]]:
-    return [clamp.mask.tolist(), clamp.values.tolist(), clamp.std.tolist()]
-
-
-def _equal(asked: Any, is_: Any) -> bool:
-    return bool(asked == is_)
+def _decode(text: str, shape: tuple[int, int]) -> Floats:
+    return np.frombuffer(base64.b64decode(text), "<f4").reshape(shape).astype(np.float32)

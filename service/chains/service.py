@@ -1,17 +1,16 @@
-"""Open, go on, look at, fork and end a chain: what the routes call."""
+"""The chain service: create, resume, read, fork and delete chains. The routes call this."""
 
 import hashlib
+import math
 import re
 import secrets
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from localmoments.arrays import Reals
-from localmoments.chain import points as points_of
-from localmoments.chain import step_cost
+from localmoments.arrays import Floats, Reals
+from localmoments.chain import decode_state, step_cost
 from localmoments.errors import (
-    BusyChainError,
     DrainingError,
     InputError,
     StaleChainError,
@@ -20,24 +19,34 @@ from localmoments.errors import (
 )
 from localmoments.model import Model
 from service.caller import Caller
-from service.chains.call import ChainCall, Course, Means, Tally
-from service.chains.forking import Change, branched
-from service.chains.limits import ChainLimits, check_limits
-from service.chains.plan import Plan, dumps, loads
-from service.chains.planning import begun, check_points, check_same, is_quick, opened, pinned_model
-from service.chains.spec import ChainSpec, StepRange
-from service.engine.chain_job import JobRange
+from service.chains.call import MAX_UNCOMMITTED, ChainCall
+from service.chains.planning import (
+    ChainLimits,
+    Change,
+    Plan,
+    check_limits,
+    check_unchanged,
+    dump_plan,
+    find_pinned_model,
+    fork_plan,
+    is_start_cheap,
+    load_plan,
+    make_plan,
+    make_start_state,
+    resolve_steps,
+)
+from service.chains.spec import CallSpec, ChainSpec
+from service.engine.chain_job import ChainJob, StepRange
 from service.engine.executor import Executor
-from service.engine.repository import Repository
-from service.store.chains import ChainStore, Lease, Record, Snapshot
+from service.engine.repository import ModelRepository
+from service.store.chains import ChainStore, Record, Snapshot
 
-ID = re.compile(r"[0-9a-f]{32}")
-NO_LEASE = Lease("", "")  # of a chain that is not yet in the store
+CHAIN_ID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
 class ChainStatus:
-    """Where a chain stands."""
+    """A chain as it is stored, and where its walkers are."""
 
     record: Record
     plan: Plan
@@ -45,203 +54,231 @@ class ChainStatus:
 
 
 class ChainService:
-    """The use cases over models and a store."""
+    """Use cases over models and a store. Use it from one event loop."""
 
     def __init__(
-        self, models: Repository, executor: Executor, store: ChainStore, limits: ChainLimits
+        self, models: ModelRepository, executor: Executor, store: ChainStore, limits: ChainLimits
     ) -> None:
-        self.tally = Tally()
         self.store = store
-        self.draining = False
-        self._models, self._worker, self._limits = models, executor, limits
-        self._means = Means(store, executor, self.tally)
         self.batcher = executor.batcher
+        self.is_draining = False
+        self.created = 0  # chains created by this process, forks included
+        self._models, self._executor, self._limits = models, executor, limits
         self._running: set[ChainCall] = set()
 
     async def open(
         self,
-        making: ChainSpec,
-        stretch: StepRange,
+        spec: ChainSpec,
+        call: CallSpec,
         caller: Caller,
         key: tuple[str, str] | None = None,
     ) -> ChainCall:
-        """A new chain, and a call on it; `key` names and fingerprints a request sent again."""
-        self._admit_new()
-        if stretch.from_step:
-            raise InputError("from_step belongs to a chain that exists; name it in chain.")
-        model = self._models.find(making.model)
-        points = await self._start_points(model, making, caller)
-        chain = opened(model, making, stretch, points, key[1] if key else "")
-        course = self._course(chain.plan, stretch, 0)
-        self._admit(chain.plan, model, course, stretch, 0, caller)
-        name = chain_id(caller, key[0]) if key else secrets.token_hex(16)
-        state = begun(chain) if is_quick(chain) else await self._worker.call(begun, chain)
-        origin = Snapshot(0, state.tobytes())
-        record = Record(name, caller.name, b"", origin, origin, 0, 0, 0)
-        run = self._run(model, chain.plan, record, NO_LEASE, course, stretch)
-        run.begin()  # nothing is handed out before it is committed, so it need not wait
-        try:
-            lease = await self.store.create(name, caller.name, dumps(chain.plan), origin.state)
-        except BaseException:
-            run.give_up()
-            raise
-        if lease is None:
-            run.give_up()
-            return await self._again(name, stretch, caller, key)
-        run.lease = lease
-        self.tally.opened += 1
-        return run
+        """Create a chain and return the first call on it.
 
-    async def go_on(
-        self, chain: str, making: ChainSpec, stretch: StepRange, caller: Caller
-    ) -> ChainCall:  # fmt: skip
-        """A call on a chain that exists."""
-        self._admit_new()
-        record, lease = await self._acquired(chain, caller)
+        Args:
+            key: the caller's idempotency key and a digest of the request. A second request with
+                the same key and digest returns to step 0 of the same chain.
+
+        Raises:
+            UsedKeyError: the key belongs to a different request.
+        """
+        self._check_not_draining()
+        if call.from_step:
+            raise InputError("`from_step` needs `chain`, the id of an existing chain.")
+        model = self._models.find(spec.model)
+        points = await self._find_start_points(spec, caller)
+        plan = make_plan(model, spec, call, points, request=key[1] if key else "")
+        steps = resolve_steps(plan, call, 0)
+        self._admit(plan, model, steps, call.streamed, 0, caller)
+        chain = make_chain_id(caller, key[0]) if key else secrets.token_hex(16)
+        if is_start_cheap(model, plan):
+            state = make_start_state(model, plan, points)
+        else:
+            state = await self._executor.call(make_start_state, model, plan, points)
+        # The walk may start before the chain is stored: no sample is delivered before its commit.
+        job = self._start_job(plan, model, state, 0, steps, call.streamed)
+        lease = None
         try:
-            plan, model = self._understood(record)
-            check_same(plan, model, making, chain)
-            from_step = _from_step(record, stretch.from_step)
-            course = self._course(plan, stretch, from_step)
-            nearest = max(s.step for s in (record.base, record.head) if s.step <= from_step)
-            self._admit(plan, model, course, stretch, nearest, caller)
+            lease = await self.store.create(chain, caller.name, dump_plan(plan), state.tobytes())
+        finally:
+            if lease is None:
+                job.stop()
+        if lease is None:
+            return await self._repeat(chain, call, caller, key)
+        self.created += 1
+        return ChainCall(
+            self.store, job, lease, plan, model, steps,
+            committed=0, base=None, streamed=call.streamed, seconds=call.seconds,
+            running=self._running,
+        )  # fmt: skip
+
+    async def resume(
+        self, chain: str, spec: ChainSpec, call: CallSpec, caller: Caller
+    ) -> ChainCall:
+        """Return a call that continues an existing chain.
+
+        Args:
+            spec: may repeat what the chain was created with.
+
+        Raises:
+            BusyChainError: another call holds the lease.
+            StaleChainError: the chain cannot continue from `call.from_step`, or its model changed.
+        """
+        self._check_not_draining()
+        record, lease = await self.store.acquire(_check_id(chain), _owner(caller))
+        try:
+            plan, model = self._load(record)
+            check_unchanged(plan, model, spec, chain)
+            from_step = _choose_step(record, call.from_step)
+            steps = resolve_steps(plan, call, from_step)
+            start = _find_snapshot(record, from_step)
+            self._admit(plan, model, steps, call.streamed, start.step, caller)
+            state = _read_state(plan, start)
+            job = self._start_job(plan, model, state, start.step, steps, call.streamed)
         except BaseException:
             await self.store.release(lease)
             raise
-        return self._run(model, plan, record, lease, course, stretch)
+        return ChainCall(
+            self.store, job, lease, plan, model, steps,
+            committed=record.head.step,
+            # The head from before this call becomes the base, which `from_step` can return to.
+            base=start if start.step > record.base.step else None,
+            streamed=call.streamed, seconds=call.seconds, running=self._running,
+        )  # fmt: skip
 
-    async def look(self, chain: str, caller: Caller) -> ChainStatus:
-        record = await self.store.read(_checked(chain), _owner(caller))
-        plan, model = self._understood(record)
-        return ChainStatus(record, plan, await self._x(plan, model, record.head))
+    async def get(self, chain: str, caller: Caller) -> ChainStatus:
+        """Read a chain's plan and newest committed state."""
+        record = await self.store.read(_check_id(chain), _owner(caller))
+        plan, model = self._load(record)
+        kernel, state = plan.transition.kernel, _read_state(plan, record.head)
+        z = await self._executor.call(decode_state, model, kernel, state)
+        # In double precision, so that converting back to model units gives the same bits.
+        x = model.manifest.normaliser.to_user(z.astype(np.float64))
+        return ChainStatus(record, plan, x)
 
     async def fork(self, chain: str, change: Change, caller: Caller) -> ChainStatus:
-        """A new chain that stands where this one does (or did), and walks on by itself."""
-        self._admit_new()
-        record = await self.store.read(_checked(chain), _owner(caller))
-        plan, model = self._understood(record)
-        branch = branched(plan, model, change)
-        at = await self._snapshot(plan, model, record, change.from_step, caller)
+        """Create a chain that starts at a state of this one and then walks independently."""
+        self._check_not_draining()
+        record = await self.store.read(_check_id(chain), _owner(caller))
+        plan, model = self._load(record)
+        fork = fork_plan(plan, model, change)
+        origin = await self._walk_to(plan, model, record, change.from_step, caller)
         name = secrets.token_hex(16)
-        lease = await self.store.create(name, caller.name, dumps(branch), at.state, step=at.step)
+        lease = await self.store.create(
+            name, caller.name, dump_plan(fork), origin.state, step=origin.step
+        )
         if lease is not None:
             await self.store.release(lease)
-        self.tally.opened += 1
-        return await self.look(name, caller)
+        self.created += 1
+        return await self.get(name, caller)
 
-    async def end(self, chain: str, caller: Caller) -> None:
-        await self.store.delete(_checked(chain), _owner(caller))
+    async def delete(self, chain: str, caller: Caller) -> None:
+        """Delete a chain. A call under way on it fails at its next commit."""
+        await self.store.delete(_check_id(chain), _owner(caller))
 
     async def check_ready(self) -> None:
-        """Raise where a call would fail whatever it asked for."""
-        self._admit_new()
-        self.batcher.check()
+        """Raise if any call would fail: while draining, after a failure, without a store."""
+        self._check_not_draining()
+        self.batcher.check_health()
         await self.store.ping()
 
     def drain(self, *, whole: bool) -> None:
-        """Nothing new begins; streams stop at their next step, and with `whole` the rest too."""
-        self.draining = True
-        for run in self._running:
-            if run.streamed or whole:
-                run.halt("draining")
+        """Refuse new calls, and stop streams at their next step; with `whole`, all calls.
 
-    @property
-    def row_steps(self) -> int:
-        """Of all runs, those under way too."""
-        return self.tally.row_steps + sum(run.row_steps for run in self._running)
+        Call this on the event loop. It takes locks of running jobs, so a signal handler must
+        schedule it with `loop.call_soon_threadsafe`.
+        """
+        self.is_draining = True
+        for call in self._running:
+            if call.streamed or whole:
+                call.stop("draining")
 
     @property
     def running(self) -> int:
-        """Calls that walk at this moment."""
+        """The number of calls under way."""
         return len(self._running)
 
-    def _admit_new(self) -> None:
-        if self.draining:
-            raise DrainingError("The service is about to end; ask another, or again.",
-                                retry_after=1)  # fmt: skip
+    def _check_not_draining(self) -> None:
+        if self.is_draining:
+            raise DrainingError(
+                "The service is shutting down. Ask another replica, or try again.", retry_after=1
+            )
 
-    async def _acquired(self, chain: str, caller: Caller) -> tuple[Record, Lease]:
-        try:
-            return await self.store.acquire(_checked(chain), _owner(caller))
-        except BusyChainError:
-            self.tally.conflicts += 1
-            raise
-
-    async def _again(
-        self, chain: str, stretch: StepRange, caller: Caller, key: tuple[str, str] | None
+    async def _repeat(
+        self, chain: str, call: CallSpec, caller: Caller, key: tuple[str, str] | None
     ) -> ChainCall:
-        """The same request a second time: the same samples, from the chain's first step."""
+        """Answer a request that was sent again: the same samples, from step 0 of its chain."""
         record = await self.store.read(chain, _owner(caller))
-        if key is None or self._understood(record)[0].request != key[1]:
-            raise UsedKeyError("This Idempotency-Key was used for another request.")
-        return await self.go_on(chain, ChainSpec(), replace(stretch, from_step=0), caller)
+        if key is None or self._load(record)[0].request != key[1]:
+            raise UsedKeyError("This Idempotency-Key was used for a different request.")
+        return await self.resume(chain, ChainSpec(), replace(call, from_step=0), caller)
 
-    async def _start_points(
-        self, model: Model, making: ChainSpec, caller: Caller
-    ) -> Reals | None:  # fmt: skip
-        start = making.start
-        if start is None or start.kind in ("data", "noise"):
+    async def _find_start_points(self, spec: ChainSpec, caller: Caller) -> Reals | None:
+        """Return the points of `spec.start`, if it names points or a chain; (1 or W, d)."""
+        if spec.start is None:
             return None
-        points = start.points
-        if start.kind == "chain":
-            points = (await self.look(start.chain, caller)).x
-        assert points is not None
-        check_points(model, points)
-        return points
-
-    def _course(self, plan: Plan, stretch: StepRange, from_step: int) -> Course:
-        to_step = max(from_step, plan.burn_in) + stretch.steps
-        return Course(from_step, to_step, plan.burn_in, stretch.thin or plan.thin)
+        if spec.start.kind == "chain":
+            return (await self.get(spec.start.chain, caller)).x
+        return spec.start.points
 
     def _admit(
-        self, plan: Plan, model: Model, course: Course, stretch: StepRange, nearest: int,
+        self,
+        plan: Plan,
+        model: Model,
+        steps: StepRange,
+        streamed: bool,
+        start_step: int,
         caller: Caller,
-    ) -> None:  # fmt: skip
-        """Within the limits, and paid for, before anything is computed or stored."""
-        check_limits(self._limits, plan, model, course, stretch.streamed)
+    ) -> None:
+        """Check limits and load, then charge the caller, before anything is computed or stored."""
+        check_limits(self._limits, plan, model, steps, streamed)
         self.batcher.admit(plan.walkers)
-        caller.charge(plan.walkers * (course.to_step - nearest) * step_cost(model, plan.walk))
+        self._charge(plan, model, steps.to_step - start_step, caller)
 
-    def _run(
-        self, model: Model, plan: Plan, record: Record, lease: Lease, course: Course,
-        stretch: StepRange,
-    ) -> ChainCall:  # fmt: skip
-        return ChainCall(self._means, model, plan, record, lease, course, stretch, self._running)
+    def _charge(self, plan: Plan, model: Model, steps: int, caller: Caller) -> None:
+        caller.charge(plan.walkers * steps * step_cost(model, plan.transition))
 
-    def _understood(self, record: Record) -> tuple[Plan, Model]:
+    def _start_job(
+        self, plan: Plan, model: Model, state: Floats, step: int, steps: StepRange, streamed: bool
+    ) -> ChainJob:
+        max_unfetched = MAX_UNCOMMITTED if streamed else math.inf
+        job = ChainJob(self.batcher, model, plan.transition, state, step, steps, max_unfetched)
+        job.start()
+        return job
+
+    def _load(self, record: Record) -> tuple[Plan, Model]:
         try:
-            plan = loads(record.plan)
+            plan = load_plan(record.plan)
         except (ValueError, TypeError, KeyError) as error:
             raise StaleChainError(f"Chain {record.id} cannot be read: {error}.") from None
-        return plan, pinned_model(self._models, plan, record.id)
+        return plan, find_pinned_model(self._models, plan, record.id)
 
-    async def _x(self, plan: Plan, model: Model, at: Snapshot) -> Reals:
-        state = np.frombuffer(at.state, np.float32).reshape(plan.walkers, -1)
-        z = await self._worker.call(points_of, model, plan.kernel, state)
-        # In double, so that the way back to the model's units leads to the same bits.
-        return model.manifest.normaliser.to_user(z.astype(np.float64))
-
-    async def _snapshot(
+    async def _walk_to(
         self, plan: Plan, model: Model, record: Record, step: int | None, caller: Caller
     ) -> Snapshot:
-        """The state at a step that can still be returned to."""
-        step = _from_step(record, step)
-        at = record.head if step >= record.head.step else record.base
-        caller.charge(plan.walkers * (step - at.step) * step_cost(model, plan.walk))
-        state = np.frombuffer(at.state, np.float32).reshape(plan.walkers, -1)
-        walking = self._worker.walk(model, plan.walk, JobRange(state, at.step, step))
+        """Recompute the state at a step that the chain can return to."""
+        step = _choose_step(record, step)
+        start = _find_snapshot(record, step)
+        self._charge(plan, model, step - start.step, caller)
+        steps = StepRange(step, step)  # ends where it starts: no samples
+        job = self._start_job(plan, model, _read_state(plan, start), start.step, steps, False)
         try:
-            await walking.ended()
+            await job.wait_until_done()
         finally:
-            walking.halt()
-        if walking.error is not None:
-            raise walking.error
-        return Snapshot(step, walking.state.tobytes())
+            job.stop()
+        if job.error is not None:
+            raise job.error
+        return Snapshot(step, job.state.tobytes())
 
 
-def _checked(chain: str) -> str:
-    """What is no id never reaches the store."""
-    if not ID.fullmatch(chain):
+def make_chain_id(caller: Caller, key: str) -> str:
+    """Derive a chain's id from an idempotency key, which is the caller's own."""
+    return hashlib.sha256(f"{caller.name}\0{key}".encode()).hexdigest()[:32]
+
+
+def _check_id(chain: str) -> str:
+    """Refuse what is not an id, so that it never reaches the store."""
+    if not CHAIN_ID.fullmatch(chain):
         raise UnknownChainError(f"There is no chain {chain[:50]!r}.")
     return chain
 
@@ -250,17 +287,22 @@ def _owner(caller: Caller) -> str | None:
     return None if caller.sees_all else caller.name
 
 
-def chain_id(caller: Caller, key: str) -> str:
-    """Of the chain that a key of the caller's own choice stands for."""
-    return hashlib.sha256(f"{caller.name}\0{key}".encode()).hexdigest()[:32]
-
-
-def _from_step(record: Record, asked: int | None) -> int:
+def _choose_step(record: Record, asked: int | None) -> int:
+    """Return the step to continue from: the newest, or the one asked for if it can be reached."""
     first, last = record.base.step, record.head.step
     step = last if asked is None else asked
     if not first <= step <= last:
         raise StaleChainError(
-            f"Chain {record.id} cannot go on from step {step}: {first} to {last} are possible.",
+            f"Chain {record.id} cannot continue from step {step}, only from {first} to {last}.",
             possible={"first": first, "last": last},
         )
     return step
+
+
+def _find_snapshot(record: Record, step: int) -> Snapshot:
+    """Return the newest stored snapshot at or before a step."""
+    return record.head if record.head.step <= step else record.base
+
+
+def _read_state(plan: Plan, snapshot: Snapshot) -> Floats:
+    return np.frombuffer(snapshot.state, np.float32).reshape(plan.walkers, -1)

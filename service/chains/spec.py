@@ -1,60 +1,51 @@
-"""What a caller can ask of a chain, in the units of its data; None stands for "not said"."""
+"""What a caller can ask of a chain, in the units of the data. None means the default."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from localmoments.arrays import Reals
+from localmoments.transition import ClampSpec
+from service.engine.chain_job import Emission
 
-Emission = Literal["mean", "noisy"]
-
-WALKERS, STEPS, THIN = 4, 100, 10
+# Defaults of POST /sample.
+WALKERS = 4
+STEPS = 100
+THIN = 10  # or `steps`, if the first call is shorter
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where walkers begin: one of the four."""
+    """Where walkers start: start points of the model, noise, given points, or another chain."""
 
     kind: Literal["data", "noise", "points", "chain"] = "data"
-    points: Reals | None = None  # (W, d)
-    chain: str = ""
-
-
-@dataclass(frozen=True)
-class Known:
-    """Columns that are known; each array has one row, or one for every walker."""
-
-    mask: NDArray[np.bool_]  # (1, d) or (W, d)
-    values: Reals  # (1, d) or (W, d)
-    std: Reals  # (1, 1), (1, d) or (W, d): known up to this, 0 for exactly
+    points: Reals | None = None  # (1 or W, d), for kind "points"
+    chain: str = ""  # id, for kind "chain"
 
 
 @dataclass(frozen=True)
 class ChainSpec:
-    """What fixes a chain for good; on a chain that exists it may only be said again."""
+    """What stays fixed for the life of a chain. Later calls may repeat it but not change it."""
 
-    model: str | None = None
+    model: str | None = None  # name or name@version
     walkers: int | None = None
-    burn_in: int | None = None
+    burn_in: int | None = None  # steps before the first sample
     kernel: str | None = None
-    scale: Sequence[float] | None = None
-    floor: float | None = None
+    scale: Sequence[float] | None = None  # step sizes, used in turn
+    floor: float | None = None  # standard deviation of isotropic noise, in model units
     seed: int | None = None
     start: Start | None = None
-    clamp: Known | None = None
+    clamp: ClampSpec | None = None
     metropolis: bool | None = None
 
 
 @dataclass(frozen=True)
-class StepRange:
-    """How far one call walks, and what it hands out of that."""
+class CallSpec:
+    """How far one call walks, and what it returns."""
 
     steps: int = STEPS
-    thin: int | None = None
+    thin: int | None = None  # sample every n-th step
     emit: Emission | None = None
-    from_step: int | None = None
+    from_step: int | None = None  # of a chain that exists; default: its newest step
     streamed: bool = False
-    seconds: float | None = None  # the most that it may take
+    seconds: float | None = None  # stop after this time

@@ -1,9 +1,15 @@
-"""Continuous batching: rows of all callers share graph calls, joining and leaving at every pass.
+"""Continuous batching: rows of all callers share graph calls and join or leave at every pass.
 
-One thread computes while the event loop serves; onnxruntime releases the GIL. A pass takes the
-work that has waited longest, and with it whatever else waits for the same graph, up to `max_rows`.
-A chain comes back after each step by itself, without a way through the event loop. Job larger than
-a pass is split, and its parts take turns with others. What fails, fails alone.
+One thread computes while the event loop serves; onnxruntime releases the GIL. Jobs that may share
+a graph call wait in one queue. Each pass
+  1. picks the queue whose first job has waited longest,
+  2. takes slices from the front of that queue, up to `max_rows` rows,
+  3. runs the graph once and hands every job its rows,
+  4. puts jobs that need another pass (chains, tangents) back at the end of their queue.
+
+A job with more than `max_rows` rows is split, and its slices take turns with other jobs. If a pass
+fails, its slices run again one by one, so that only the bad one fails. A job whose caller has left
+is dropped before its next pass.
 """
 
 import itertools
@@ -14,211 +20,228 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from time import monotonic, perf_counter
 
-import numpy as np
-
 from localmoments.arrays import Named
-from localmoments.errors import OverloadError, WorkerError
-from service.engine.job import Job, LoopNotifier, Next, Slice
+from localmoments.errors import ComputeError, OverloadError
+from service.engine.job import Job, LoopNotifier, Next, Slice, concatenate
 
 log = logging.getLogger(__name__)
 
-UNWELL_SECONDS = 2.0
-SMOOTH = 0.05  # weight of the newest pass in the measured speed
+UNHEALTHY_SECONDS = 2.0  # after a failure of the batcher itself
+SPEED_WEIGHT = 0.05  # weight of the newest pass in the moving average of the speed
+
+CLOSED = "The service is shutting down."
+FAILED = "The computation failed and was restarted."
 
 
 class Batcher:
-    """The thread, its lanes of waiting work, and how much of it may wait."""
+    """The compute thread and the queues of waiting jobs.
+
+    Args:
+        max_rows: the most rows in one pass.
+        max_load: `admit` refuses rows beyond this many in all unfinished jobs.
+    """
 
     def __init__(self, max_rows: int, max_load: int) -> None:
         self.max_rows, self.max_load = max_rows, max_load
-        self.load = 0  # rows of all work that is not ended
-        self.passes = self.rows = self.restarts = 0
-        self._speed = 0.0  # rows a second
-        self._lanes: dict[object, deque[Job]] = {}
-        self._order = itertools.count()
-        self._changed = threading.Condition()
-        self._ahead = ThreadPoolExecutor(1, thread_name_prefix="ahead")
+        self.load = 0  # rows of all unfinished jobs
+        self.passes = self.rows = self.restarts = 0  # totals, for the metrics
+        self.chain_row_steps = 0  # steps of all chains × their rows, also for the metrics
+        self._rows_per_second = 0.0
+        self._queues: dict[object, deque[Job]] = {}  # by batch key; never empty queues
+        self._arrivals = itertools.count()
+        self._condition = threading.Condition()  # guards the queues, `load` and `_closed`
+        self._preparer = ThreadPoolExecutor(1, thread_name_prefix="prepare")
         self._prepared: Future[None] | None = None
-        self._mail = LoopNotifier()
+        self._notifier = LoopNotifier()
         self._closed = False
-        self._unwell_until = 0.0
-        self._thread = threading.Thread(target=self._serve, name="batcher", daemon=True)
+        self._unhealthy_until = 0.0
+        self._thread = threading.Thread(target=self._run, name="batcher", daemon=True)
         self._thread.start()
 
     def admit(self, rows: int) -> None:
-        """Before anything is begun: is there room for so many rows more?"""
+        """Check that there is room for `rows` more rows.
+
+        Raises:
+            OverloadError: there is not; `retry_after` is the time that the present load needs.
+        """
         if self.load and self.load + rows > self.max_load:
             raise OverloadError(
-                f"{self.load} rows are in work, which leaves no room for {rows} more.",
-                retry_after=self.load / self._speed if self._speed else 1.0,
+                f"{self.load} rows are being computed, which leaves no room for {rows} more.",
+                retry_after=self.load / self._rows_per_second if self._rows_per_second else 1.0,
             )
 
-    def check(self) -> None:
-        """Raise for a while after a failure, so that balancers notice."""
-        if monotonic() < self._unwell_until or not self._thread.is_alive():
-            raise WorkerError("The computation failed and begins anew.", retry_after=UNWELL_SECONDS)
+    def check_health(self) -> None:
+        """Raise ComputeError for a short time after a failure, so that load balancers notice."""
+        if monotonic() < self._unhealthy_until or not self._thread.is_alive():
+            raise ComputeError(FAILED, retry_after=UNHEALTHY_SECONDS)
 
-    def submit(self, work: Job) -> None:
-        self.put(work)
-        self.wake()
+    def add(self, job: Job, *, wake: bool = True) -> None:
+        """Queue a new job; without `wake` it waits until somebody calls `wake`.
 
-    def put(self, work: Job) -> None:
-        """Job that waits until the thread looks by itself, or is woken."""
-        work.mail = self._mail
-        with self._changed:
+        Raises:
+            ComputeError: the batcher is closed.
+        """
+        job.notifier = self._notifier
+        with self._condition:
             if self._closed:
-                raise WorkerError("The service is about to end.")
-            self.load += work.rows
-            self._queue(work)
+                raise ComputeError(CLOSED)
+            self.load += job.load
+            self._enqueue(job)
+            if wake:
+                self._condition.notify()
 
     def wake(self) -> None:
-        with self._changed:
-            self._changed.notify()
+        """Wake the compute thread."""
+        with self._condition:
+            self._condition.notify()
 
-    def resume(self, work: Job) -> None:
-        """Job that had paused goes on."""
-        with self._changed:
+    def resume(self, job: Job) -> None:
+        """Queue a job again that has paused."""
+        with self._condition:
             if not self._closed:
-                self._queue(work)
-                self._changed.notify()
+                self._enqueue(job)
+                self._condition.notify()
                 return
-        self._end(work, WorkerError("The service is about to end."))
-        self._mail.deliver()
+        self._finish(job, ComputeError(CLOSED))
+        self._notifier.deliver()
+
+    def finish(self, job: Job, error: Exception | None) -> None:
+        """End a job that has paused; from any thread."""
+        self._finish(job, error)
 
     def close(self) -> None:
-        with self._changed:
+        """Stop the thread after its current pass and fail all waiting jobs."""
+        with self._condition:
             self._closed = True
-            self._changed.notify()
+            self._condition.notify()
         self._thread.join()
-        self._ahead.shutdown()
-        self._fail_all("The service is about to end.")
+        self._preparer.shutdown()
+        self._fail_all(CLOSED)
 
-    def _queue(self, work: Job) -> None:
-        work.since = next(self._order)
-        lane = self._lanes.setdefault(work.key, deque())
-        lane.append(work)
+    def _enqueue(self, job: Job) -> None:
+        job.enqueued = next(self._arrivals)
+        self._queues.setdefault(job.batch_key, deque()).append(job)
 
-    def _serve(self) -> None:
-        """Until it is closed; a fault of its own fails all that waits, and is not the end."""
+    def _run(self) -> None:
+        """Run passes until the batcher is closed. A bug here fails all jobs, but not the thread."""
         while True:
-            parts: list[Slice] = []
+            batch: list[Slice] = []
             try:
-                parts = self._next_parts()
-                if not parts:
+                batch = self._next_batch()
+                if not batch:
                     return
-                self._pass(parts)
-                self._mail.deliver()
+                self._run_batch(batch)
+                self._notifier.deliver()
             except Exception:
-                log.exception("the batcher failed and begins anew")
+                log.exception("the batcher failed and is restarted")
                 self.restarts += 1
-                self._unwell_until = monotonic() + UNWELL_SECONDS
-                self._fail_all("The computation failed and begins anew.", parts)
+                self._unhealthy_until = monotonic() + UNHEALTHY_SECONDS
+                self._fail_all(FAILED, batch)
 
-    def _fail_all(self, sentence: str, parts: Sequence[Slice] = ()) -> None:
-        with self._changed:
-            works = {w: None for lane in self._lanes.values() for w in lane}
-            works |= {part.work: None for part in parts}
-            self._lanes.clear()
-            self._prepared = None
-        for work in works:
-            self._end(work, WorkerError(sentence))
-        self._mail.deliver()
-
-    def _next_parts(self) -> list[Slice]:
-        """Rows for one pass, those that waited longest first; none when it is closed."""
-        with self._changed:
+    def _next_batch(self) -> list[Slice]:
+        """Wait for jobs and return the slices of the next pass; [] once the batcher is closed."""
+        with self._condition:
             while not self._closed:
-                if not self._lanes:
-                    self._mail.deliver()  # of work that was dropped
-                    self._changed.wait()
+                if not self._queues:
+                    self._notifier.deliver()  # for jobs that were dropped while taking slices
+                    self._condition.wait()
                     continue
-                oldest = min(self._lanes, key=lambda key: self._lanes[key][0].since)
-                if parts := self._taken(oldest):
-                    return parts
+                oldest = min(self._queues, key=lambda key: self._queues[key][0].enqueued)
+                if batch := self._take_slices(oldest):
+                    return batch
         return []
 
-    def _taken(self, key: object) -> list[Slice]:
-        lane, room = self._lanes[key], self.max_rows
-        parts: list[Slice] = []
-        while lane and room:
-            work = lane[0]
-            if work.over:
-                self._end(lane.popleft(), None)
+    def _take_slices(self, key: object) -> list[Slice]:
+        """Take up to `max_rows` rows from the front of a queue, and drop cancelled jobs."""
+        queue, room = self._queues[key], self.max_rows
+        batch: list[Slice] = []
+        while queue and room:
+            job = queue[0]
+            if job.cancelled:
+                self._finish(queue.popleft(), None)
                 continue
-            parts.append(part := work.part(room))
-            room -= part.rows
-            if not part.is_last:
-                work.since = next(self._order)  # its next part lets others go first
+            piece = job.next_slice(room)
+            batch.append(piece)
+            room -= piece.rows
+            if not piece.is_last:
+                # The job stays at the front of its queue, but counts as new among the queues:
+                # its next slice lets the other queues go first.
+                job.enqueued = next(self._arrivals)
                 break
-            lane.popleft()
-        if not lane:
-            del self._lanes[key]
-        return parts
+            queue.popleft()
+        if not queue:
+            del self._queues[key]
+        return batch
 
-    def _pass(self, parts: Sequence[Slice]) -> None:
+    def _run_batch(self, batch: Sequence[Slice]) -> None:
         if self._prepared is not None:
-            self._prepared.result()
-        inputs = _joined(parts)
-        last = [part.work for part in parts if part.is_last and part.work.prepares]
-        self._prepared = self._ahead.submit(_prepare, last) if last else None
-        began = perf_counter()
+            self._prepared.result()  # make_inputs below uses what was prepared
+        inputs = concatenate([piece.make_inputs() for piece in batch])
+        ending = [piece.job for piece in batch if piece.is_last and piece.job.can_prepare]
+        self._prepared = self._preparer.submit(_prepare, ending) if ending else None
+        started = perf_counter()
         try:
-            outputs = parts[0].work.compute(inputs, parts[0].start)
+            outputs = batch[0].job.compute(inputs, batch[0].start)
         except Exception as error:
-            self._one_by_one(parts, error)
+            self._retry_each(batch, error)
             return
-        self._count(sum(part.rows for part in parts), perf_counter() - began)
-        self._hand_out(parts, outputs)
+        self._count(sum(piece.rows for piece in batch), perf_counter() - started)
+        self._hand_out(batch, outputs)
 
-    def _one_by_one(self, parts: Sequence[Slice], error: Exception) -> None:
-        """A batch that fails is run part by part, so that only the bad one has an error."""
-        if len(parts) > 1:
-            for part in parts:
-                self._pass([part])
-        else:
-            self._end(parts[0].work, error)
+    def _retry_each(self, batch: Sequence[Slice], error: Exception) -> None:
+        """Run the slices of a failed pass one by one, so that only the bad one fails."""
+        if len(batch) == 1:
+            self._finish(batch[0].job, error)
+            return
+        for piece in batch:
+            self._run_batch([piece])
 
-    def _hand_out(self, parts: Sequence[Slice], outputs: Named) -> None:
+    def _hand_out(self, batch: Sequence[Slice], outputs: Named) -> None:
+        """Give every job its rows, and queue those again that need another pass."""
         start, again = 0, []
-        for part in parts:
-            stop = start + part.rows
-            mine = outputs if len(parts) == 1 else {k: v[start:stop] for k, v in outputs.items()}
-            if self._take(part.work, mine) is Next.PASS:
-                again.append(part.work)
+        for piece in batch:
+            stop = start + piece.rows
+            rows = outputs if len(batch) == 1 else {k: v[start:stop] for k, v in outputs.items()}
+            if self._process(piece.job, rows) is Next.PASS:
+                again.append(piece.job)
             start = stop
         if again:
-            with self._changed:
-                for work in again:
-                    self._queue(work)
+            with self._condition:
+                for job in again:
+                    self._enqueue(job)
 
-    def _take(self, work: Job, outputs: Named) -> Next:
+    def _process(self, job: Job, outputs: Named) -> Next:
         try:
-            after = work.gathered(outputs)
+            following = job.take_slice_outputs(outputs)
         except Exception as error:
-            self._end(work, error)
+            self._finish(job, error)
             return Next.END
-        if after is Next.END:
-            self._end(work, None)
-        return after
+        if following is Next.END:
+            self._finish(job, None)
+        return following
 
-    def _end(self, work: Job, error: Exception | None) -> None:
-        with self._changed:
-            self.load -= work.rows
-        work.end(error)
+    def _finish(self, job: Job, error: Exception | None) -> None:
+        with self._condition:  # reentrant: the caller may hold it
+            self.load -= job.load
+        job.finish(error)
+
+    def _fail_all(self, sentence: str, batch: Sequence[Slice] = ()) -> None:
+        with self._condition:
+            jobs = {job: None for queue in self._queues.values() for job in queue}
+            jobs |= {piece.job: None for piece in batch}
+            self._queues.clear()
+            self._prepared = None
+        for job in jobs:
+            self._finish(job, ComputeError(sentence))
+        self._notifier.deliver()
 
     def _count(self, rows: int, seconds: float) -> None:
         self.passes, self.rows = self.passes + 1, self.rows + rows
         speed = rows / max(seconds, 1e-6)
-        self._speed += (SMOOTH if self._speed else 1.0) * (speed - self._speed)
+        weight = SPEED_WEIGHT if self._rows_per_second else 1.0
+        self._rows_per_second += weight * (speed - self._rows_per_second)
 
 
-def _joined(parts: Sequence[Slice]) -> Named:
-    each = [part.inputs() for part in parts]
-    if len(each) == 1:
-        return each[0]
-    return {name: np.concatenate([inputs[name] for inputs in each]) for name in each[0]}
-
-
-def _prepare(works: Sequence[Job]) -> None:
-    for work in works:
-        work.prepare()
+def _prepare(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        job.prepare()

@@ -1,175 +1,213 @@
-"""A chain on the batcher: a step takes a pass or several, and positions to keep wait until they are
-fetched.
+"""The job that walks a chain: every step takes one pass or several.
 
-Its methods run on the batcher's thread, but for the constructor, `begin`, `changed`, `fetch` and
-`halt`, which are the event loop's. It pauses when `ahead` positions were kept and not fetched, so
-a slow reader holds up its own chain and nobody's memory.
+Samples wait in the job until the event loop fetches them. The job pauses while `max_unfetched`
+samples wait, so a slow reader holds up only its own chain and uses little memory.
 """
 
 import asyncio
 import math
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
-from localmoments.arrays import Floats
+from localmoments.arrays import Arrays, Floats
 from localmoments.chain import step_noise, take_step
-from localmoments.model import Arrays, Model
-from localmoments.transition import Call, Position, Step, Transition, check_bounds
+from localmoments.graph_calls import Call
+from localmoments.model import Model
+from localmoments.transition import Position, Step, Transition, check_bounds
 from service.engine.batcher import Batcher
 from service.engine.job import Job, Next
 
+Emission = Literal["mean", "noisy"]
+
 
 @dataclass(frozen=True)
-class JobRange:
-    """From a state at a step to a later step, and which positions on the way to keep."""
+class StepRange:
+    """The steps of one call on a chain, and which of them it samples.
 
-    state: Floats  # (W, n)
-    step: int
+    The call samples each step t in (from_step, to_step] where t - burn_in is a positive multiple
+    of `thin`. So the samples of consecutive calls are those of one long call.
+    """
+
+    from_step: int
     to_step: int
-    keeps: Callable[[int], bool] = lambda step: False
-    noisy: bool = False  # what to keep: the noisy sample, or the mean
-    mark: int = -1  # a step whose state is wanted as well
-    ahead: float = math.inf  # positions that may wait to be fetched; infinite: no word of each
+    burn_in: int = 0
+    thin: int = 1
+    emit: Emission = "mean"  # the mean of a step, or the noisy state
+
+    def is_sampled(self, step: int) -> bool:
+        after = step - self.burn_in
+        return step > self.from_step and after > 0 and after % self.thin == 0
 
     @property
-    def tells(self) -> bool:
-        return self.ahead < math.inf
+    def samples(self) -> int:
+        """The number of samples."""
+        before = max(0, self.from_step - self.burn_in) // self.thin
+        return max(0, self.to_step - self.burn_in) // self.thin - before
 
 
 class ChainJob(Job):
-    """One leg of a chain; `state` and `step` are where it has come to."""
+    """Walk a chain to `steps.to_step`.
 
-    def __init__(self, batcher: Batcher, model: Model, walk: Transition, leg: JobRange) -> None:
-        graph = model.manifest.kernels[walk.kernel].graph
-        super().__init__(model, graph, len(leg.state))
-        self.prepares = walk.is_plain  # the noise of the next step; others draw it as they go
-        self.accepted = 0  # proposals of a Metropolis correction, over walkers and steps
-        self.state, self.step = leg.state, leg.step
+    The event loop calls the constructor, `start`, `wait_for_news`, `wait_until_done`, `fetch` and
+    `stop`; the batcher's thread calls the rest.
+
+    Args:
+        state: the walkers' state at `step`; (W, n).
+        step: `steps.from_step`, or an earlier step from which the job walks there first.
+        steps: where to walk and what to sample.
+        max_unfetched: pause while this many samples wait. If infinite, the job does not report
+            samples one by one, only its end.
+    """
+
+    def __init__(
+        self,
+        batcher: Batcher,
+        model: Model,
+        transition: Transition,
+        state: Floats,
+        step: int,
+        steps: StepRange,
+        max_unfetched: float = math.inf,
+    ) -> None:
+        super().__init__(model, model.manifest.kernels[transition.kernel].graph, len(state))
+        self.can_prepare = transition.is_plain  # other steps draw their noise as they go
+        self.state, self.step = state, step  # the newest
+        self.from_state: Floats | None = None  # at steps.from_step, if the job walked to it
+        self.sampled_state: tuple[int, Floats] | None = None  # step and state of the last sample
+        self.accepted = 0  # Metropolis proposals, over all walkers and steps
         self.error: Exception | None = None
-        self.done = False
-        self._batcher, self._walk, self._leg = batcher, walk, leg
-        self._noise: Floats | None = None  # of the next step, where it was drawn ahead
-        self._underway = leg.step
-        self._calls: Step | None = None  # of the step under way
-        self._call: Call | None = None  # the one to make next
-        self._paused = False
-        self._kept: list[tuple[int, Floats]] = []
-        self.latest: tuple[int, Floats] | None = None  # the step and state of the last one kept
-        self.marked: Floats | None = None  # the state at the marked step
-        self._lock = threading.Lock()  # of what was kept and whether it pauses
+        self.is_done = False
+        self._batcher, self._transition = batcher, transition
+        self._first_step, self._steps, self._max_unfetched = step, steps, max_unfetched
+        self._noise: Floats | None = None  # of the next step, drawn ahead by `prepare`
+        self._current_step = step  # the one under way
+        self._calls: Step | None = None  # generator of the graph calls of that step
+        self._call: Call | None = None  # the next of them
+        self._is_paused = False
+        self._samples: list[tuple[int, Floats]] = []  # not fetched yet
+        self._lock = threading.Lock()  # guards _samples, _is_paused and cancelled
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
 
-    def begin(self) -> None:
-        if self.step >= self._leg.to_step:
-            return self._finish()
-        try:
-            if not self._walk.is_plain:
-                self._begin_step()
-        except Exception as error:  # its first draw is out of bounds; `error` says so to the call
-            self.error = error
-            return self._finish()
-        self._batcher.submit(self)
-
     @property
     def row_steps(self) -> int:
-        return self.rows * (self.step - self._leg.step)
+        """Walkers × steps so far."""
+        return self.rows * (self.step - self._first_step)
 
-    async def changed(self) -> None:
-        """Returns when there is something to fetch, or it is done."""
+    def start(self) -> None:
+        """Queue the job, or finish at once if there is no step to take."""
+        if self.step >= self._steps.to_step:
+            self._mark_done()
+            return
+        try:
+            if not self._transition.is_plain:
+                self._begin_step()  # the first call decides which queue the job waits in
+        except Exception as error:  # the first proposal is out of bounds
+            self.error = error
+            self._mark_done()
+            return
+        self._batcher.add(self)
+
+    async def wait_for_news(self) -> None:
+        """Wait until there is a sample to fetch or the job is done."""
         await self._news.wait()
-        if not self.done:
+        if not self.is_done:
             self._news.clear()
 
-    async def ended(self) -> None:
-        while not self.done:
-            await self.changed()
+    async def wait_until_done(self) -> None:
+        while not self.is_done:
+            await self.wait_for_news()
 
     def fetch(self) -> list[tuple[int, Floats]]:
-        """What was kept since the last time; a chain that had paused for it goes on."""
+        """Return (step, z (W, d)) of the samples since the last fetch; resume a paused job."""
         with self._lock:
-            kept, self._kept = self._kept, []
-            paused, self._paused = self._paused, False
-        if paused:
+            samples, self._samples = self._samples, []
+            was_paused, self._is_paused = self._is_paused, False
+        if was_paused:
             self._batcher.resume(self)
-        return kept
+        return samples
 
-    def halt(self) -> None:
-        """Stop before the next step."""
+    def stop(self) -> None:
+        """Stop before the next step. Call this from the event loop, never from a signal handler:
+        the interrupted code may hold the lock."""
         with self._lock:
-            self.over = True
-            paused, self._paused = self._paused, False
-        if paused:
-            self._batcher.resume(self)
+            self.cancelled = True
+            was_paused, self._is_paused = self._is_paused, False
+        if was_paused:
+            self._batcher.resume(self)  # which drops it
 
-    def inputs(self) -> Arrays:
+    def make_inputs(self) -> Arrays:
         if self._call is None:
             self._begin_step()
         assert self._call is not None
         return self._call.inputs
 
     def _begin_step(self) -> None:
-        noise, self._noise, self._underway = self._noise, None, self.step
-        self._calls = take_step(self.model, self._walk, self.state, self.step, noise)
-        self._ask(next(self._calls))
+        noise, self._noise, self._current_step = self._noise, None, self.step
+        self._calls = take_step(self.model, self._transition, self.state, self.step, noise)
+        self._set_call(next(self._calls))
 
-    def _ask(self, call: Call) -> None:
-        """The next call, which decides what may share its pass."""
+    def _set_call(self, call: Call) -> None:
         self._call, self.graph = call, call.graph
-        if not self._walk.is_plain:
+        if not self._transition.is_plain:  # such a step calls several graphs
             shapes = tuple((name, array.shape[1:]) for name, array in call.inputs.items())
-            self.key = (id(self.model), call.graph, ("chains", shapes))
+            self.batch_key = (id(self.model), call.graph, ("chains", shapes))
 
     def prepare(self) -> None:
-        """The next step's noise, which depends on nothing but the seed and the step."""
-        if (following := self._underway + 1) < self._leg.to_step:
-            self._noise = step_noise(self.model, self._walk, self.rows, following)
+        """Draw the noise of the next step, which depends only on seed and step."""
+        next_step = self._current_step + 1
+        if next_step < self._steps.to_step:
+            self._noise = step_noise(self.model, self._transition, self.rows, next_step)
 
-    def compute(self, inputs: Arrays, first: int) -> Arrays:
-        """Bounds of all chains of a pass at once: one by one they took as long as all else here.
-        Where one is out of them the batcher runs each alone, and only that one fails."""
-        outputs = super().compute(inputs, first)
+    def compute(self, inputs: Arrays, first_row: int) -> Arrays:
+        # One check for all chains of the pass. If it fails, the batcher runs each chain alone, and
+        # only the diverged one fails.
+        outputs = super().compute(inputs, first_row)
         check_bounds(self.step + 1, *outputs.values())
         return outputs
 
-    def take(self, outputs: Arrays) -> Next:
+    def take_outputs(self, outputs: Arrays) -> Next:
         assert self._calls is not None
         try:
-            self._ask(self._calls.send(outputs))
+            self._set_call(self._calls.send(outputs))
         except StopIteration as end:
             return self._arrive(end.value)
-        return Next.PASS  # another call of the same step
+        return Next.PASS  # the step needs another call
 
     def _arrive(self, position: Position) -> Next:
+        """Take over the position that a step has come to."""
         self.state, self.step, self._call = position.state, position.step, None
         self.accepted += position.accepted
+        self._batcher.chain_row_steps += self.rows
         with self._lock:
-            self._note(position)  # before the next step, which may fail
-        if not self._walk.is_plain and self.step < self._leg.to_step:
-            self._begin_step()  # in which lane it waits depends on its first call
+            self._record(position)  # before the next step, which may fail
+        if self.step >= self._steps.to_step:
+            return Next.END
+        if not self._transition.is_plain:
+            self._begin_step()  # its first call decides which queue the job waits in
         with self._lock:
-            full = len(self._kept) >= self._leg.ahead
-            self._paused = full and not self.over and self.step < self._leg.to_step
-            after = Next.PAUSE if self._paused else Next.PASS
-            news = bool(self._kept) and self._leg.tells
-        if news:
-            self.mail.post(self._loop, self._news.set)
-        return after if self.step < self._leg.to_step else Next.END
+            is_full = len(self._samples) >= self._max_unfetched
+            self._is_paused = is_full and not self.cancelled
+            following = Next.PAUSE if self._is_paused else Next.PASS
+            has_news = bool(self._samples) and self._max_unfetched < math.inf
+        if has_news:
+            self.notifier.post(self._loop, self._news.set)
+        return following
 
-    def _note(self, position: Position) -> None:
-        """Copies, which keep no larger batch in memory."""
-        if position.step == self._leg.mark:
-            self.marked = position.state.copy()
-        if self._leg.keeps(position.step):
-            z = position.noisy if self._leg.noisy else position.mean
-            self._kept.append((position.step, z.copy()))
-            self.latest = position.step, position.state.copy()
+    def _record(self, position: Position) -> None:
+        # Copies, because the arrays are views that would keep the whole batch in memory.
+        if position.step == self._steps.from_step:
+            self.from_state = position.state.copy()
+        if self._steps.is_sampled(position.step):
+            z = position.noisy if self._steps.emit == "noisy" else position.mean
+            self._samples.append((position.step, z.copy()))
+            self.sampled_state = position.step, position.state.copy()
 
-    def end(self, error: Exception | None) -> None:
+    def finish(self, error: Exception | None) -> None:
         self.error = error
-        self.mail.post(self._loop, self._finish)
+        self.notifier.post(self._loop, self._mark_done)
 
-    def _finish(self) -> None:
-        self.done = True
+    def _mark_done(self) -> None:
+        self.is_done = True
         self._news.set()

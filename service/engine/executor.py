@@ -1,4 +1,8 @@
-"""Everything that computes: graphs by the batcher, the algebra around them on its own thread."""
+"""Run graphs and other computation off the event loop.
+
+Graphs run on the batcher's thread, where requests share passes. Other computation (eigenvectors,
+first states) runs on one more thread.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -6,72 +10,88 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from localmoments.arrays import Floats, Named
-from localmoments.model import Arrays, Model
-from localmoments.transition import Transition
+from localmoments.arrays import Arrays, Floats, Named
+from localmoments.graph_calls import Calls
+from localmoments.model import Model
 from service.engine.batcher import Batcher
-from service.engine.chain_job import ChainJob, JobRange
-from service.engine.job import OneShot
+from service.engine.calls_job import CallsJob
+from service.engine.job import Job, OneShot
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-ENOUGH = 16  # works that need not wait for more
+WAKE_AFTER_JOBS = 16
 
 
 class Executor:
-    """The one way to run a graph, for one pass or for a chain of them."""
+    """Run jobs on the batcher, and functions on a thread of their own."""
 
     def __init__(self, batcher: Batcher) -> None:
         self.batcher = batcher
-        self._waking: asyncio.AbstractEventLoop | None = None
-        self._asleep = 0  # works that came since the batcher was woken
-        self._algebra = ThreadPoolExecutor(max_workers=1, thread_name_prefix="algebra")
+        self._wakes_on: asyncio.AbstractEventLoop | None = None  # loop with a scheduled wake-up
+        self._new_jobs = 0  # added since the batcher was woken
+        self._functions = ThreadPoolExecutor(max_workers=1, thread_name_prefix="functions")
 
     async def run(self, model: Model, graph: str, **inputs: Floats) -> Arrays:
-        """One pass of a graph; its outputs are finite. Who is cancelled leaves the queue."""
-        return await self.finish(OneShot(model, graph, inputs))
+        """Run one pass of a graph and return its outputs.
 
-    def begin(self, work: OneShot) -> None:
-        """Its answer comes by itself; who does not want it any more says that it is `over`."""
-        self.batcher.put(work)
-        self._asleep += 1
-        if self._asleep < ENOUGH:
-            self._wake_soon()
-        else:
-            self._wake()
+        A caller that is cancelled leaves the queue.
 
-    async def finish(self, work: OneShot) -> Named:
-        self.begin(work)
+        Raises:
+            UnusableAnswerError: an output is NaN or infinite.
+        """
+        return await self.run_job(OneShot(model, graph, inputs))
+
+    async def run_job(self, job: OneShot) -> Named:
+        """Run a job and return its outputs. A caller that is cancelled leaves the queue."""
+        self.start(job)
         try:
-            return await work.answer
+            return await job.result
         except asyncio.CancelledError:
-            work.over = True
+            job.cancelled = True
             raise
 
-    def _wake_soon(self) -> None:
-        """Once the loop has done what it has at hand, or there is enough to begin with: what came
-        together goes together, and yet one computes while the other reads."""
+    async def run_calls(self, model: Model, calls: Calls[T]) -> T:
+        """Run a generator of graph calls as one job and return its result.
+
+        A caller that is cancelled stops the job before its next pass.
+
+        Raises:
+            UnusableAnswerError: an output is NaN or infinite.
+        """
+        job = CallsJob(self.batcher, self._functions, model, calls)
+        self.start(job)
+        try:
+            return await job.result
+        except asyncio.CancelledError:
+            job.cancelled = True
+            raise
+
+    def start(self, job: Job) -> None:
+        """Queue a job without waiting for its `result`.
+
+        The batcher wakes at the end of this loop iteration, or after WAKE_AFTER_JOBS jobs, so that
+        requests read together share a pass while computing overlaps with reading.
+        """
+        self.batcher.add(job, wake=False)
+        self._new_jobs += 1
         loop = asyncio.get_running_loop()
-        if self._waking is not loop:
-            self._waking = loop
+        if self._new_jobs >= WAKE_AFTER_JOBS:
+            self._wake()
+        elif self._wakes_on is not loop:
+            self._wakes_on = loop
             loop.call_soon(self._wake)
 
     def _wake(self) -> None:
-        self._waking, self._asleep = None, 0
+        self._wakes_on, self._new_jobs = None, 0
         self.batcher.wake()
 
-    def walk(self, model: Model, walk: Transition, leg: JobRange) -> ChainJob:
-        """A chain that walks from now on."""
-        walking = ChainJob(self.batcher, model, walk, leg)
-        walking.begin()
-        return walking
-
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Anything else that takes its time."""
+        """Call a function on the second thread and return its result. Calls run in order."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._algebra, partial(function, *args, **kwargs))
+        return await loop.run_in_executor(self._functions, partial(function, *args, **kwargs))
 
     def close(self) -> None:
-        self._algebra.shutdown(cancel_futures=True)
+        """Stop both threads; waiting jobs fail with ComputeError."""
         self.batcher.close()
+        self._functions.shutdown()  # last: a job that it resumes now fails with ComputeError

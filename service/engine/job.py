@@ -1,4 +1,8 @@
-"""What the batcher works on: rows for one graph, for one pass or for many."""
+"""Jobs: the units of work that the batcher runs.
+
+A job holds one caller's rows for a graph. The batcher runs it in one pass or in many; after each
+pass the job says what comes `Next`. A pass may hold slices of several jobs.
+"""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -15,42 +19,46 @@ from localmoments.model import Model
 
 
 class LoopNotifier:
-    """Word from the batcher's thread to event loops, in one delivery a pass.
+    """Send callbacks from the batcher's thread to event loops, once per pass.
 
-    To wake a loop gives the GIL away, and it may take milliseconds to come back.
+    Waking a loop releases the GIL, and it can take milliseconds to get it back. So callbacks are
+    collected with `post` and sent together with `deliver`.
     """
 
     def __init__(self) -> None:
-        self._letters: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = []
+        self._posted: list[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = []
 
-    def post(self, loop: asyncio.AbstractEventLoop, letter: Callable[[], None]) -> None:
-        self._letters.append((loop, letter))
+    def post(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+        """Queue a callback for `loop` until the next `deliver`."""
+        self._posted.append((loop, callback))
 
     def deliver(self) -> None:
-        letters, self._letters = self._letters, []
-        for loop in {loop for loop, _ in letters}:
-            loop.call_soon_threadsafe(_read, [letter for to, letter in letters if to is loop])
+        """Run all posted callbacks on their loops."""
+        posted, self._posted = self._posted, []
+        for loop in {loop for loop, _ in posted}:
+            callbacks = [callback for target, callback in posted if target is loop]
+            loop.call_soon_threadsafe(_run_all, callbacks)
 
 
-def _read(letters: list[Callable[[], None]]) -> None:
-    for letter in letters:
-        letter()
+def _run_all(callbacks: list[Callable[[], None]]) -> None:
+    for callback in callbacks:
+        callback()
 
 
 class Next(Enum):
-    """What follows a part of a pass."""
+    """What a job does after a slice of it was computed."""
 
-    PARTS = auto()  # other parts of the same pass
-    PASS = auto()  # another pass
-    PAUSE = auto()  # nothing, until the work is resumed
-    END = auto()
+    SLICE = auto()  # wait for the other slices of this pass
+    PASS = auto()  # run another pass
+    PAUSE = auto()  # stay out of the queues until it is resumed
+    END = auto()  # leave the batcher
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Some of a work's rows."""
+    """The rows of a job that go into one pass: start (inclusive) to stop (exclusive)."""
 
-    work: "Job"
+    job: "Job"
     start: int
     stop: int
 
@@ -60,110 +68,134 @@ class Slice:
 
     @property
     def is_last(self) -> bool:
-        return self.stop == self.work.rows
+        return self.stop == self.job.rows
 
-    def inputs(self) -> Named:
-        whole = self.work.pass_inputs()
-        if self.rows == self.work.rows:
-            return whole
-        return {name: array[self.start : self.stop] for name, array in whole.items()}
+    def make_inputs(self) -> Named:
+        """Return the graph's inputs for these rows."""
+        inputs = self.job.get_inputs()
+        if self.rows == self.job.rows:
+            return inputs
+        return {name: array[self.start : self.stop] for name, array in inputs.items()}
 
 
 class Job(ABC):
-    """One caller's rows. All but the constructor runs on the batcher's thread."""
+    """One caller's rows for a graph.
 
-    prepares = False  # whether `prepare` does anything
-    mail: LoopNotifier  # the batcher's
+    The event loop constructs a job and may set `cancelled`. The batcher's thread calls all methods
+    except `prepare`, which runs on a third thread.
+
+    Args:
+        model: the model whose graph runs.
+        graph: the graph's name in the manifest.
+        rows: how many rows each pass has.
+        shapes: jobs share a pass only if model, graph and `shapes` are equal.
+    """
+
+    can_prepare = False  # True if `prepare` does something
+    notifier: LoopNotifier  # set by the batcher when the job is added
 
     def __init__(self, model: Model, graph: str, rows: int, shapes: object = None) -> None:
         self.model, self.graph, self.rows = model, graph, rows
-        self.key = (id(model), graph, shapes)  # what may share a pass
-        self.over = False  # nobody waits for it any more
-        self.since = 0  # its place in the order of waiting
-        self.begun = 0  # rows that this pass has taken
-        self._inputs: Named | None = None
-        self._outputs: list[Named] = []
+        self.load = rows  # what the job counts for in the batcher's load, until it ends
+        self.batch_key: object = (id(model), graph, shapes)
+        self.cancelled = False  # the caller has left; drop the job before its next pass
+        self.enqueued = 0  # place in the order of arrival, set by the batcher
+        self._offset = 0  # rows of the current pass that are already in slices
+        self._inputs: Named | None = None  # of the current pass
+        self._outputs: list[Named] = []  # of the slices that are computed so far
 
     @abstractmethod
-    def inputs(self) -> Named:
-        """For the next pass; every array has `rows` rows."""
+    def make_inputs(self) -> Named:
+        """Return the inputs of the next pass; every array has `rows` rows."""
 
-    def prepare(self) -> None:  # noqa: B027  # most have nothing to prepare
-        """What can be made for the pass after this one while this one runs; on another thread."""
+    def prepare(self) -> None:  # noqa: B027  # optional
+        """Prepare the next pass while the current one runs. Called on another thread."""
 
-    def compute(self, inputs: Named, first: int) -> Named:
-        """One pass for the rows of several works; `first` is the number of this one's first row."""
+    def compute(self, inputs: Named, first_row: int) -> Named:
+        """Run one pass over the rows of all jobs that share it.
+
+        Args:
+            inputs: rows of this job, then rows of other jobs with the same `batch_key`.
+            first_row: the number, within this job, of the first row in `inputs`.
+        """
         return self.model.run(self.graph, **inputs)
 
     @abstractmethod
-    def take(self, outputs: Named) -> Next:
-        """A pass's answer, and what comes after it."""
+    def take_outputs(self, outputs: Named) -> Next:
+        """Process the outputs of a whole pass and say what comes next."""
 
     @abstractmethod
-    def end(self, error: Exception | None) -> None:
-        """Nothing more comes, and why, if it is not done."""
+    def finish(self, error: Exception | None) -> None:
+        """Tell the caller that the job has ended: with an error, or done or cancelled (None)."""
 
-    def part(self, room: int) -> Slice:
-        """The next rows of this pass."""
-        start = self.begun
-        self.begun = min(self.rows, start + room)
-        return Slice(self, start, self.begun)
+    def next_slice(self, max_rows: int) -> Slice:
+        """Return the next rows of the current pass, at most `max_rows`."""
+        start = self._offset
+        self._offset = min(self.rows, start + max_rows)
+        return Slice(self, start, self._offset)
 
-    def pass_inputs(self) -> Named:
+    def get_inputs(self) -> Named:
+        """Return the inputs of the current pass. All slices of a pass share them."""
         if self._inputs is None:
-            self._inputs = self.inputs()
+            self._inputs = self.make_inputs()
         return self._inputs
 
-    def gathered(self, outputs: Named) -> Next:
-        """What `take` says after the last part of a pass."""
-        if self._outputs or len(next(iter(outputs.values()))) < self.rows:
+    def take_slice_outputs(self, outputs: Named) -> Next:
+        """Collect outputs of slices; after the last slice, pass them on to `take_outputs`."""
+        if self._outputs or _count_rows(outputs) < self.rows:
             self._outputs.append(outputs)
-            if self._missing():
-                return Next.PARTS
-            outputs, self._outputs = _whole(self._outputs), []
-        self._inputs, self.begun = None, 0
-        return self.take(outputs)
-
-    def _missing(self) -> bool:
-        return sum(len(next(iter(part.values()))) for part in self._outputs) < self.rows
+            if sum(map(_count_rows, self._outputs)) < self.rows:
+                return Next.SLICE
+            outputs, self._outputs = concatenate(self._outputs), []
+        self._inputs, self._offset = None, 0
+        return self.take_outputs(outputs)
 
 
-def _whole(parts: list[Named]) -> Named:
-    if len(parts) == 1:
-        return parts[0]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+def _count_rows(arrays: Named) -> int:
+    return len(next(iter(arrays.values())))
+
+
+def concatenate(slices: list[Named]) -> Named:
+    """Join named arrays of several slices along the rows."""
+    if len(slices) == 1:
+        return slices[0]
+    return {name: np.concatenate([each[name] for each in slices]) for name in slices[0]}
 
 
 class OneShot(Job):
-    """One pass for one request."""
+    """A job of one pass. Await `result` for its outputs.
 
-    def __init__(self, model: Model, graph: str, inputs: Named, together: object = None) -> None:
-        """Works share a pass if their rows have the same shapes, and are to be taken `together`."""
-        rows = len(next(iter(inputs.values())))
+    Args:
+        inputs: the graph's inputs; every array has the same number of rows.
+        group: jobs with different groups do not share a pass.
+    """
+
+    def __init__(self, model: Model, graph: str, inputs: Named, group: object = None) -> None:
         shapes = tuple([(name, array.shape[1:]) for name, array in inputs.items()])
-        super().__init__(model, graph, rows, (shapes, together))
-        self._given = inputs
+        super().__init__(model, graph, _count_rows(inputs), (shapes, group))
+        self._given_inputs = inputs
+        self._final_outputs: Named = {}
         self._loop = asyncio.get_running_loop()
-        self.answer: asyncio.Future[Named] = self._loop.create_future()
+        self.result: asyncio.Future[Named] = self._loop.create_future()
 
-    def inputs(self) -> Named:
-        return self._given
+    def make_inputs(self) -> Named:
+        return self._given_inputs
 
-    def take(self, outputs: Named) -> Next:
+    def take_outputs(self, outputs: Named) -> Next:
         if not all(np.isfinite(array).all() for array in outputs.values()):
-            raise UnusableAnswerError(f"{self.model.manifest.reference} gave NaN or infinity.")
-        self._found = outputs
+            raise UnusableAnswerError(f"{self.model.manifest.reference} returned NaN or infinity.")
+        self._final_outputs = outputs
         return Next.END
 
-    def end(self, error: Exception | None) -> None:
-        self.mail.post(self._loop, partial(self._tell, error))
+    def finish(self, error: Exception | None) -> None:
+        self.notifier.post(self._loop, partial(self._set_result, error))
 
-    def _tell(self, error: Exception | None) -> None:
-        if self.answer.done():
+    def _set_result(self, error: Exception | None) -> None:
+        if self.result.done():
             return
         if error is not None:
-            self.answer.set_exception(error)
-        elif self.over:
-            self.answer.cancel()
+            self.result.set_exception(error)
+        elif self.cancelled:
+            self.result.cancel()
         else:
-            self.answer.set_result(self._found)
+            self.result.set_result(self._final_outputs)

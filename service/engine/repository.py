@@ -21,7 +21,7 @@ import onnxruntime as ort
 from localmoments.artefact import NAME
 from localmoments.errors import ArtefactError, LocalMomentsError, NoModelError, UnknownModelError
 from localmoments.model import Model
-from localmoments.providers import Choice, chosen
+from localmoments.providers import Choice, choose_device
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Catalogue:
         return f"There is no model {shown!r}; there are {', '.join(there)}."
 
 
-class Repository:
+class ModelRepository:
     """The folder and its current catalogue; `refresh` looks again."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Repository:
         self._folder = folder
         self._default = default
         self._threads = threads
-        self._device = chosen(provider, ort.get_available_providers())
+        self._device = choose_device(provider, ort.get_available_providers())
         self._seen: dict[Path, tuple[Fingerprint, Model | Refusal]] = {}
         self._refreshing = threading.Lock()
 

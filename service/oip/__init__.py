@@ -1,1 +1,1 @@
-"""Open Inference Protocol: models, their graphs and their chains for clients of other servers."""
+"""The Open Inference Protocol over HTTP: health, metadata, repository index and infer."""

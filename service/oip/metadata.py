@@ -1,163 +1,124 @@
-"""What the server and its models are, in the protocol's words, and whether they can serve."""
+"""Health, server and model metadata, and the repository index."""
 
-from importlib.metadata import version as version_of
+from importlib.metadata import version as get_version
 from typing import Any
 
 from fastapi import APIRouter, Request
 
-from localmoments.errors import MediaTypeError
-from service.chains.service import ChainService
-from service.engine.repository import Catalogue, Refusal
-from service.http import problems
+from service.engine.repository import Catalogue
 from service.http.auth import Reader
-from service.http.dependencies import Served, Walkable, body_of, problem_responses
-from service.http.encodings import JSON, read_json
-from service.http.negotiation import body_format
-from service.oip.configuration import configured
-from service.oip.paths import ModelName, Version
+from service.http.bodies import read_model
+from service.http.openapi import describe_body, describe_problems
+from service.http.state import Chains, Models
 from service.oip.schemas import (
     IndexEntry,
     IndexRequest,
     Live,
-    ModelConfiguration,
     ModelMetadata,
     ModelReady,
     ServerMetadata,
     ServerReady,
     TensorMetadata,
 )
-from service.oip.targets import CHAIN, Surface, find, names
-from service.oip.tensors import Spec
+from service.oip.targets import ModelName, Target, Version, find_target, list_names
+from service.oip.tensors import TensorSpec
 
 router = APIRouter(tags=["inference protocol"])
 
-EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository",
-              "sequence", "sequence(string_id)"]  # fmt: skip
+EXTENSIONS = ["binary_tensor_data", "model_repository"]
 PLATFORM = "onnxruntime_onnx"
-PROBLEMS = problem_responses(404, 500, 503)
+PROBLEMS = describe_problems(404, 500, 503)
 
 
-@router.get("/v2/health/live", summary="Is the process alive?")
-async def live() -> Live:
+@router.get("/v2/health/live", summary="Liveness")
+async def check_live() -> Live:
+    """Answer as long as the process serves requests."""
     return Live()
 
 
-@router.get("/v2/health/ready", summary="Can it serve?", responses=problem_responses(503))
-async def ready(served: Served, chains: Walkable) -> ServerReady:
-    """As /readyz."""
-    served.require_any()
+@router.get("/v2/health/ready", summary="Readiness", responses=describe_problems(503))
+async def check_ready(catalogue: Models, chains: Chains) -> ServerReady:
+    """Report whether a model is loaded and the chain store answers. The same as `/readyz`."""
+    catalogue.require_any()
     await chains.check_ready()
     return ServerReady()
 
 
-@router.get("/v2", summary="The server")
-async def server(caller: Reader) -> ServerMetadata:
-    version = version_of("localmoments")
+@router.get("/v2", summary="Server metadata")
+async def get_server_metadata(caller: Reader) -> ServerMetadata:
+    """Return name, version and supported protocol extensions."""
+    version = get_version("localmoments")
     return ServerMetadata(name="localmoments", version=version, extensions=EXTENSIONS)
 
 
-@router.get("/v2/models/{model}", summary="What a model takes and gives", responses=PROBLEMS)
-async def metadata(model: ModelName, served: Served, caller: Reader) -> ModelMetadata:
-    return _metadata(find(served, model), served)
+@router.get("/v2/models/{model}", summary="Model metadata", responses=PROBLEMS)
+async def get_metadata(model: ModelName, catalogue: Models, caller: Reader) -> ModelMetadata:
+    """Return the inputs and outputs of a model, and its versions."""
+    return _describe(find_target(catalogue, model), catalogue)
 
 
 @router.get(
-    "/v2/models/{model}/versions/{version}", summary="The same of a version", responses=PROBLEMS
+    "/v2/models/{model}/versions/{version}", summary="Metadata of one version", responses=PROBLEMS
 )
-async def metadata_of_version(
-    model: ModelName, version: Version, served: Served, caller: Reader
+async def get_version_metadata(
+    model: ModelName, version: Version, catalogue: Models, caller: Reader
 ) -> ModelMetadata:
-    return _metadata(find(served, model, version), served)
+    """Return the inputs and outputs of one version of a model."""
+    return _describe(find_target(catalogue, model, version), catalogue)
 
 
-@router.get("/v2/models/{model}/ready", summary="Is a model served?", responses=PROBLEMS)
-async def model_ready(
-    model: ModelName, served: Served, chains: Walkable, caller: Reader
-) -> ModelReady:
-    return await _ready(find(served, model), chains)
+@router.get("/v2/models/{model}/ready", summary="Model readiness", responses=PROBLEMS)
+async def check_model_ready(model: ModelName, catalogue: Models, caller: Reader) -> ModelReady:
+    """Report whether a model can be run; 404 if it is not loaded."""
+    return ModelReady(name=find_target(catalogue, model).name)
 
 
 @router.get(
     "/v2/models/{model}/versions/{version}/ready",
-    summary="Is a version served?",
+    summary="Readiness of one version",
     responses=PROBLEMS,
 )
-async def version_ready(
-    model: ModelName, version: Version, served: Served, chains: Walkable, caller: Reader
+async def check_version_ready(
+    model: ModelName, version: Version, catalogue: Models, caller: Reader
 ) -> ModelReady:
-    return await _ready(find(served, model, version), chains)
-
-
-@router.get(
-    "/v2/models/{model}/config",
-    summary="A model's configuration",
-    response_model_exclude_none=True,
-    responses=PROBLEMS,
-)
-async def configuration(
-    request: Request, model: ModelName, served: Served, caller: Reader
-) -> ModelConfiguration:
-    """As Triton's clients read it."""
-    return configured(find(served, model), request.app.state.graphs.rows)
-
-
-@router.get(
-    "/v2/models/{model}/versions/{version}/config",
-    summary="A version's configuration",
-    response_model_exclude_none=True,
-    responses=PROBLEMS,
-)
-async def configuration_of_version(
-    request: Request, model: ModelName, version: Version, served: Served, caller: Reader
-) -> ModelConfiguration:
-    return configured(find(served, model, version), request.app.state.graphs.rows)
+    """Report whether one version of a model can be run; 404 if it is not loaded."""
+    return ModelReady(name=find_target(catalogue, model, version).name)
 
 
 @router.post(
     "/v2/repository/index",
-    summary="All that can be asked",
-    openapi_extra=body_of(IndexRequest, required=False, binary=False),
-    responses=problem_responses(408, 413, 415, 422, 500, 503),
+    summary="Repository index",
+    openapi_extra=describe_body(IndexRequest, required=False, binary=False),
+    responses=describe_problems(408, 413, 415, 422, 500, 503),
 )
-async def index(request: Request, served: Served, caller: Reader) -> list[IndexEntry]:
-    """Every version of every model, with its graphs and its chains, and what was refused."""
-    asked = await _index_request(request)
+async def list_models(request: Request, catalogue: Models, caller: Reader) -> list[IndexEntry]:
+    """List every version of every model and its graphs, and the models that failed to load."""
+    body = await read_model(request, IndexRequest)
     entries = [
         IndexEntry(name=name, version=model.manifest.version, state="READY", reason="")
-        for versions in served.models.values()
+        for versions in catalogue.models.values()
         for model in versions.values()
-        for name in names(model.manifest)
+        for name in list_names(model.manifest)
     ]
-    return entries if asked.ready else [*entries, *map(_refused, served.refused)]
+    if body.ready:
+        return entries
+    for refusal in catalogue.refused:
+        name, _, version = refusal.model.partition("@")
+        entries.append(
+            IndexEntry(name=name, version=version, state="UNAVAILABLE", reason=refusal.reason)
+        )
+    return entries
 
 
-async def _index_request(request: Request) -> IndexRequest:
-    body = await request.body()
-    if body and body_format(request) != JSON:
-        raise MediaTypeError(f"This body is read as {JSON} only.")
-    return problems.validated(IndexRequest, read_json(body) if body else {})
-
-
-def _refused(refusal: Refusal) -> IndexEntry:
-    name, _, version = refusal.model.partition("@")
-    return IndexEntry(name=name, version=version, state="UNAVAILABLE", reason=refusal.reason)
-
-
-async def _ready(surface: Surface, chains: ChainService) -> ModelReady:
-    if surface.kind == CHAIN:
-        await chains.check_ready()
-    return ModelReady(name=surface.name)
-
-
-def _metadata(surface: Surface, served: Catalogue) -> ModelMetadata:
+def _describe(target: Target, catalogue: Catalogue) -> ModelMetadata:
     return ModelMetadata(
-        name=surface.name,
-        versions=list(served.models[surface.model_name]),
+        name=target.name,
+        versions=list(catalogue.models[target.model.manifest.name]),
         platform=PLATFORM,
-        inputs=[TensorMetadata(**_tensor(spec)) for spec in surface.inputs],
-        outputs=[TensorMetadata(**_tensor(spec)) for spec in surface.outputs],
+        inputs=[TensorMetadata(**_describe_tensor(spec)) for spec in target.inputs],
+        outputs=[TensorMetadata(**_describe_tensor(spec)) for spec in target.outputs],
     )
 
 
-def _tensor(spec: Spec) -> dict[str, Any]:
-    return {"name": spec.name, "datatype": spec.datatype, "shape": spec.sizes}
+def _describe_tensor(spec: TensorSpec) -> dict[str, Any]:
+    return {"name": spec.name, "datatype": spec.datatype, "shape": spec.wire_shape}

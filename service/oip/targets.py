@@ -1,125 +1,99 @@
-"""What can be asked of a model, and under which name.
+"""Find what a model name of the protocol refers to.
 
     name            reconstruction, as POST /reconstruct, in the units of the data
-    name:graph      a graph as it stands in the artefact, in the model's units
-    name:chain      samples: a sequence is a chain
+    name:graph      a graph of the artefact, unchanged, in the model's units
 
-A model's name holds no colon, so that the three cannot be confused.
+Model names contain no colon, so the two cannot be confused.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated
 
 import numpy as np
+from fastapi import Path
 
 from localmoments.arrays import FARTHEST
 from localmoments.artefact import Manifest, Shape
 from localmoments.errors import InputError, UnknownModelError
 from localmoments.model import Model
 from service.engine.repository import Catalogue
-from service.oip.schemas import InferParameters
-from service.oip.tensors import DATATYPES, Spec
+from service.oip.schemas import InferRequest
+from service.oip.tensors import DATATYPE_NAMES, TensorSpec
 
-CHAIN = "chain"
-LEVEL = "sigma"  # the input that a graph does without: the model has a noise level of its own
-COMMON = frozenset({"binary_data_output", "timeout", "priority"})
-NO_SEQUENCE = frozenset({"sequence_id", "sequence_start", "sequence_end"})
-PARAMETERS = {
-    "reconstruct": COMMON | {"sigma"},
-    "graph": COMMON,
-    "chain": frozenset(InferParameters.model_fields) - {"sigma"},
-}
+NOISE_LEVEL = "sigma"  # optional input of a graph: by default, the model's own noise level
+
+ModelName = Annotated[
+    str,
+    Path(alias="model", description="`name` for reconstruction, `name:graph` for one graph."),
+]
+Version = Annotated[str, Path(alias="version", description="Version of the model.")]
 
 
 @dataclass(frozen=True)
-class Surface:
-    """One thing to ask, with what it takes and gives."""
+class Target:
+    """Something that infer can run, with the tensors that it takes and returns."""
 
-    name: str
-    kind: Literal["reconstruct", "graph", "chain"]
+    name: str  # as in the path
     model: Model
-    inputs: tuple[Spec, ...]
-    outputs: tuple[Spec, ...]
-    graph: str = ""
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    graph: str | None = None  # None: reconstruction
 
-    @property
-    def model_name(self) -> str:
-        """Without what stands behind the colon."""
-        return self.model.manifest.name
-
-    def check(
-        self, said: InferParameters, inputs: Iterable[str], outputs: Sequence[str]
-    ) -> None:  # fmt: skip
-        """Refuse names that mean nothing here."""
-        _check_names(self.name, "takes no input", set(inputs), self.inputs)
-        _check_names(self.name, "gives no output", set(outputs), self.outputs)
+    def check(self, body: InferRequest, inputs: Collection[str]) -> None:
+        """Raise InputError if the request names tensors or parameters that do not exist here."""
+        self._check_names("input", inputs, self.inputs)
+        self._check_names("output", [output.name for output in body.outputs], self.outputs)
         missing = [s.name for s in self.inputs if not s.optional and s.name not in inputs]
         if missing:
             raise InputError(f"{self.name} needs the input {missing[0]}.")
-        spare = said.model_fields_set - PARAMETERS[self.kind]
-        if not said.sequence_id and self.kind != CHAIN:
-            spare -= NO_SEQUENCE  # 0 and an empty text say that there is none
-        if spare:
-            first = next(name for name in InferParameters.model_fields if name in spare)
-            raise InputError(f"{self.name} has no parameter {first}{self._hint(first)}.")
+        if self.graph and body.parameters.sigma is not None:
+            raise InputError(f"{self.name} has no parameter sigma. Send the input sigma instead.")
 
-    def _hint(self, parameter: str) -> str:
-        return f"; {self.model_name}:{CHAIN} has" if parameter in PARAMETERS[CHAIN] else ""
-
-
-def _check_names(name: str, what: str, asked: set[str], there: Sequence[Spec]) -> None:
-    known = [spec.name for spec in there]
-    unknown = asked - set(known)
-    if unknown:
-        offered = ", ".join(known) or "none"
-        raise InputError(f"{name} {what} {min(unknown)[:50]!r}; there is {offered}.")
+    def _check_names(
+        self, kind: str, names: Collection[str], specs: tuple[TensorSpec, ...]
+    ) -> None:
+        known = [spec.name for spec in specs]
+        unknown = set(names) - set(known)
+        if unknown:
+            raise InputError(
+                f"{self.name} has no {kind} {min(unknown)[:50]!r}; it has {', '.join(known)}."
+            )
 
 
-def find(served: Catalogue, name: str, version: str | None = None) -> Surface:
-    """By the name of a path, and the version of it, if one is named."""
-    base, colon, part = name.partition(":")
-    model = served.find(base if version is None else f"{base}@{version}")
+def find_target(catalogue: Catalogue, name: str, version: str | None = None) -> Target:
+    """Return the target of a model name; without a version, that of the newest.
+
+    Raises UnknownModelError if there is no such model, version or graph.
+    """
+    model_name, colon, graph = name.partition(":")
+    model = catalogue.find(model_name if version is None else f"{model_name}@{version}")
     if not colon:
-        return _reconstruction(name, model)
-    if part == CHAIN:
-        return _chain(name, model)
-    if part not in model.manifest.graphs:
-        there = ", ".join([*model.manifest.graphs, CHAIN])
-        raise UnknownModelError(f"{base} has nothing called {part[:50]!r}; it has {there}.")
-    return _graph(name, model, part)
+        return _make_reconstruction(name, model)
+    if graph not in model.manifest.graphs:
+        graphs = ", ".join(model.manifest.graphs)
+        raise UnknownModelError(f"{model_name} has no graph {graph[:50]!r}; it has {graphs}.")
+    return _make_graph(name, model, graph)
 
 
-def names(manifest: Manifest) -> list[str]:
-    """All that can be asked of a model."""
-    return [manifest.name, *(f"{manifest.name}:{part}" for part in (*manifest.graphs, CHAIN))]
+def list_names(manifest: Manifest) -> list[str]:
+    """Return the names of all targets of a model."""
+    return [manifest.name, *(f"{manifest.name}:{graph}" for graph in manifest.graphs)]
 
 
-def _datatype(model: Model) -> str:
-    """What holds the user's units without loss."""
-    return DATATYPES[np.dtype(model.manifest.normaliser.dtype)]
+def _make_reconstruction(name: str, model: Model) -> Target:
+    # The dtype that represents values in the user's units without loss.
+    datatype = DATATYPE_NAMES[np.dtype(model.manifest.normaliser.dtype)]
+    rows = ("batch", model.manifest.input_dims)
+    outputs = TensorSpec("reconstruction", datatype, rows), TensorSpec("error", "FP64", ("batch",))
+    return Target(name, model, (TensorSpec("x", datatype, rows),), outputs)
 
 
-def _reconstruction(name: str, model: Model) -> Surface:
-    datatype, rows = _datatype(model), ("batch", model.manifest.input_dims)
-    outputs = Spec("reconstruction", datatype, rows), Spec("error", "FP64", ("batch",))
-    return Surface(name, "reconstruct", model, (Spec("x", datatype, rows),), outputs)
+def _make_graph(name: str, model: Model, graph: str) -> Target:
+    def make_spec(tensor: str, shape: Shape) -> TensorSpec:
+        return TensorSpec(tensor, "FP32", shape, optional=tensor == NOISE_LEVEL, limit=FARTHEST)
 
-
-def _graph(name: str, model: Model, graph: str) -> Surface:
     entry = model.manifest.graphs[graph]
-
-    def spec(tensor: str, shape: Shape) -> Spec:
-        return Spec(tensor, "FP32", shape, optional=tensor == LEVEL, most=FARTHEST)
-
-    inputs = tuple(spec(tensor, shape) for tensor, shape in entry.inputs.items())
-    outputs = tuple(spec(tensor, shape) for tensor, shape in entry.outputs.items())
-    return Surface(name, "graph", model, inputs, outputs, graph)
-
-
-def _chain(name: str, model: Model) -> Surface:
-    datatype, d = _datatype(model), model.manifest.input_dims
-    start = Spec("start", datatype, ("points", d), optional=True)
-    return Surface(
-        name, "chain", model, (start,), (Spec("samples", datatype, ("kept", "walkers", d)),)
-    )
+    inputs = tuple(make_spec(tensor, shape) for tensor, shape in entry.inputs.items())
+    outputs = tuple(make_spec(tensor, shape) for tensor, shape in entry.outputs.items())
+    return Target(name, model, inputs, outputs, graph)

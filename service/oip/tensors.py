@@ -1,7 +1,8 @@
-"""Tensors to arrays and back: their numbers in JSON, flat or nested, or as little-endian bytes.
+"""Convert tensors of the protocol to NumPy arrays and back.
 
-Every real type is read. What a model takes is made of it: widened exactly where it takes float64,
-rounded where it takes float32, and never rescaled.
+A tensor's values are either in the JSON part of a message, flat or nested, or follow it as
+little-endian bytes. All real datatypes are accepted. Values are converted to the type that the
+model takes, and never rescaled: a pixel of 255 stays 255.
 """
 
 import math
@@ -16,116 +17,143 @@ from numpy.typing import NDArray
 
 from localmoments.errors import InputError
 from service.http.encodings import NUMBERS
-from service.oip.schemas import REALS, InputTensor
+from service.oip.schemas import DATATYPES, InputTensor
 
 Array = NDArray[Any]
 
 _CODES = ("<f2", "<f4", "<f8", "<i1", "<i2", "<i4", "<i8", "<u1", "<u2", "<u4", "<u8")
-DTYPES = {name: np.dtype(code) for name, code in zip(REALS, _CODES, strict=True)}
-DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
+DTYPES = {name: np.dtype(code) for name, code in zip(DATATYPES, _CODES, strict=True)}
+DATATYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 @dataclass(frozen=True)
-class Spec:
-    """A tensor at the border of something that can be asked; a name is an axis of any size."""
+class TensorSpec:
+    """An input or output of a target."""
 
     name: str
     datatype: str
-    shape: tuple[str | int, ...]
+    shape: tuple[str | int, ...]  # a string names an axis of any size, such as "batch"
     optional: bool = False
-    most: float = math.inf  # what its numbers may be, above and below
+    limit: float = math.inf  # largest magnitude of a value
 
     @property
-    def sizes(self) -> list[int]:
-        """In the protocol's words."""
+    def wire_shape(self) -> list[int]:
+        """The shape as metadata shows it, with -1 for an axis of any size."""
         return [size if isinstance(size, int) else -1 for size in self.shape]
 
 
-def _dtype(tensor: InputTensor) -> np.dtype[Any]:
-    if tensor.datatype not in DTYPES:
-        raise InputError(
-            f"{tensor.name} is of datatype {tensor.datatype[:20]!r}, but numbers are wanted: one "
-            f"of {', '.join(DTYPES)}."
-        )
-    return DTYPES[tensor.datatype]
+def parse_bytes(tensor: InputTensor, raw: memoryview) -> Array:
+    """Read a tensor's values from little-endian bytes, without a copy.
 
-
-def of_bytes(tensor: InputTensor, raw: memoryview) -> Array:
-    dtype = _dtype(tensor)
-    wanted = math.prod(tensor.shape) * dtype.itemsize
-    if len(raw) != wanted:
+    Raises InputError if the number of bytes does not match shape and datatype.
+    """
+    dtype = _find_dtype(tensor)
+    expected = math.prod(tensor.shape) * dtype.itemsize
+    if len(raw) != expected:
         raise InputError(
             f"{tensor.name} has {len(raw)} bytes, but {tensor.datatype} of shape {tensor.shape} "
-            f"takes {wanted}."
+            f"takes {expected}."
         )
     return np.frombuffer(raw, dtype).reshape(tensor.shape)
 
 
-def of_json(tensor: InputTensor, data: object) -> Array:
-    numbers = _flat(tensor.name, data, tensor.shape)
-    dtype = _dtype(tensor)
+def parse_json(tensor: InputTensor, data: object) -> Array:
+    """Read a tensor's values from a JSON list, flat or nested like the shape.
+
+    Raises InputError for a value that is not a number of the tensor's datatype.
+    """
+    numbers = _flatten(tensor.name, data, tensor.shape)
+    dtype = _find_dtype(tensor)
+    # A set of types is cheap, and finds booleans, which NumPy would convert to 0 and 1.
     if not set(map(type, numbers)) <= (NUMBERS if dtype.kind == "f" else {int}):
-        raise InputError(f"{tensor.name} holds something that is not a number of its datatype.")
+        raise InputError(
+            f"{tensor.name} contains a value that is not a number of its datatype, "
+            f"{tensor.datatype}."
+        )
     try:
-        with np.errstate(over="ignore"):  # to infinity, which is refused with its place
+        with np.errstate(over="ignore"):  # infinity is refused later, with its position
             return np.array(numbers, dtype).reshape(tensor.shape)
     except OverflowError:
-        raise InputError(f"{tensor.name} holds a number beyond {tensor.datatype}.") from None
+        raise InputError(
+            f"{tensor.name} contains a number outside the range of {tensor.datatype}."
+        ) from None
 
 
-def _flat(name: str, data: object, shape: Sequence[int]) -> list[Any]:
-    """Numbers row by row; where they are nested, as the shape says."""
+def _find_dtype(tensor: InputTensor) -> np.dtype[Any]:
+    if tensor.datatype not in DTYPES:
+        raise InputError(
+            f"{tensor.name} has datatype {tensor.datatype[:20]!r}. Supported datatypes: "
+            f"{', '.join(DTYPES)}."
+        )
+    return DTYPES[tensor.datatype]
+
+
+def _flatten(name: str, data: object, shape: Sequence[int]) -> list[Any]:
+    """Return the values of a flat or nested list in row-major order."""
     parts: list[Any] = [data]
     for size in shape:
         if not all(isinstance(part, list) for part in parts):
             break
         nested = any(isinstance(entry, list) for part in parts for entry in part[:1])
         if nested and any(len(part) != size for part in parts):
-            raise InputError(f"{name} is nested otherwise than its shape {list(shape)} says.")
+            raise InputError(f"The nesting of {name} does not match its shape {list(shape)}.")
         parts = list(chain.from_iterable(parts))
         if not nested:
             break
     if not isinstance(data, list) or len(parts) != math.prod(shape):
-        raise InputError(f"{name} has not as many numbers as its shape {list(shape)} says.")
+        raise InputError(f"The number of values in {name} does not match its shape {list(shape)}.")
     return parts
 
 
-def fitted(spec: Spec, array: Array, axes: dict[str, int]) -> Array:
-    """The array as the model takes it; `axes` are the sizes that named axes have so far.
+def convert(array: Array, spec: TensorSpec, axes: dict[str, int]) -> Array:
+    """Check an input against its spec and convert it to the type that the model takes.
 
-    Where nothing bounds the numbers they are in the user's units, and are read as `.npy` bodies
-    are: float32 as it is, anything else as float64.
+    Inputs of graphs (those with a limit) become float32. Other inputs are in the user's units and
+    are converted like `.npy` bodies: float32 stays float32, everything else becomes float64.
+
+    Args:
+        array: the values as sent.
+        spec: the input that they are for.
+        axes: sizes of the named axes so far; this input's axes are added to it.
+
+    Raises:
+        InputError: the shape does not match, or a value is not finite or exceeds the limit.
     """
-    _check_shape(spec, array, axes)
-    narrow = array.dtype == np.float32 or spec.most < math.inf
-    with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is refused below
-        array = np.ascontiguousarray(array, np.float32 if narrow else np.float64)
-        sound = np.abs(array) <= spec.most if spec.most < math.inf else np.isfinite(array)
-    if not sound.all():
-        _refuse(spec, array, np.argwhere(~sound)[0])
+    _check_shape(array, spec, axes)
+    single = array.dtype == np.float32 or spec.limit < math.inf
+    with np.errstate(over="ignore", invalid="ignore"):  # the result is checked below
+        array = np.ascontiguousarray(array, np.float32 if single else np.float64)
+        valid = np.abs(array) <= spec.limit if spec.limit < math.inf else np.isfinite(array)
+    if not valid.all():
+        _raise_for_value(array, spec, np.argwhere(~valid)[0])
     return array
 
 
-def _check_shape(spec: Spec, array: Array, axes: dict[str, int]) -> None:
-    wanted = [axes.get(size, size) if isinstance(size, str) else size for size in spec.shape]
-    pairs = list(zip(wanted, array.shape, strict=False))
-    if len(wanted) != array.ndim or any(
-        size != found if isinstance(size, int) else found == 0 for size, found in pairs
+def _check_shape(array: Array, spec: TensorSpec, axes: dict[str, int]) -> None:
+    expected = [axes.get(size, size) if isinstance(size, str) else size for size in spec.shape]
+    pairs = list(zip(expected, array.shape, strict=False))
+    if len(expected) != array.ndim or any(
+        actual != size if isinstance(size, int) else actual == 0 for size, actual in pairs
     ):
-        said = ", ".join(map(str, wanted))
-        raise InputError(f"{spec.name} has shape {list(array.shape)}, but [{said}] is wanted.")
-    axes |= {size: found for size, found in pairs if isinstance(size, str)}
+        shape = ", ".join(map(str, expected))
+        raise InputError(f"{spec.name} has shape {list(array.shape)}; expected [{shape}].")
+    axes |= {size: actual for size, actual in pairs if isinstance(size, str)}
 
 
-def _refuse(spec: Spec, array: Array, place: Sequence[int]) -> None:
-    value, where = array[tuple(place)], "".join(f"[{i}]" for i in place)
+def _raise_for_value(array: Array, spec: TensorSpec, index: Sequence[int]) -> None:
+    value, position = array[tuple(index)], "".join(f"[{i}]" for i in index)
     if np.isfinite(value):
-        raise InputError(f"{spec.name}{where} is {value:g}, but {spec.most:g} is the most.")
-    raise InputError(f"{spec.name}{where} is {value}, not a finite number.")
+        raise InputError(
+            f"{spec.name}{position} is {value:g}; the largest magnitude allowed is {spec.limit:g}."
+        )
+    raise InputError(f"{spec.name}{position} is {value}, not a finite number.")
 
 
-def json_of(array: Array) -> orjson.Fragment:
-    """Flat, row by row, because orjson holds the GIL while it writes."""
+def encode_json(array: Array) -> orjson.Fragment:
+    """Write the values as one flat JSON list.
+
+    Each row is a separate orjson call, because orjson holds the GIL during a call.
+    """
     rows = array.reshape(len(array) if array.size and array.ndim > 1 else 1, -1)
     texts = [orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1] for row in rows]
     return orjson.Fragment(b"[%s]" % b",".join(texts))

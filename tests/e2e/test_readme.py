@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -37,7 +36,6 @@ def curls() -> list[str]:
     return [command for command in block.split("\n\n") if command.strip()]
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_three_curls_answer_what_the_readme_says(address: str) -> None:
     sampled, streamed, moments = (run(command, address) for command in curls())
     assert json.loads(sampled)["shape"] == [2, 2, 2]

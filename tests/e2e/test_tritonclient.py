@@ -1,4 +1,4 @@
-"""tritonclient as people install it, in both its kinds, against a server of its own process."""
+"""NVIDIA's tritonclient, synchronous and asynchronous, against a real server."""
 
 import asyncio
 import io
@@ -16,7 +16,6 @@ aio = pytest.importorskip("tritonclient.http.aio", reason="tritonclient is in th
 
 ROOT = Path(__file__).parents[2]
 NPY = "application/x-npy"
-FEW = {"walkers": 3, "steps": 5, "thin": 1, "seed": 8}
 
 
 @pytest.fixture
@@ -31,15 +30,15 @@ def rows(x: Any) -> Any:
     return x.astype(np.float64)
 
 
-def tensor(array: Any, name: str = "x", binary: bool = True) -> Any:
-    kind = {"f2": "FP16", "f4": "FP32", "f8": "FP64", "u1": "UINT8", "b1": "BOOL"}[
+def make_input(array: Any, name: str = "x", binary: bool = True) -> Any:
+    datatype = {"f2": "FP16", "f4": "FP32", "f8": "FP64", "u1": "UINT8", "b1": "BOOL"}[
         array.dtype.str[1:]
     ]
-    made = triton.InferInput(name, array.shape, kind)
-    return made.set_data_from_numpy(array, binary_data=binary)
+    infer_input = triton.InferInput(name, array.shape, datatype)
+    return infer_input.set_data_from_numpy(array, binary_data=binary)
 
 
-def by_npy(http: httpx.Client, x: Any) -> Any:
+def reconstruct_npy(http: httpx.Client, x: Any) -> Any:
     stream = io.BytesIO()
     np.save(stream, x)
     headers = {"content-type": NPY, "accept": NPY}
@@ -48,140 +47,127 @@ def by_npy(http: httpx.Client, x: Any) -> Any:
     )
 
 
-def test_the_server_and_its_models_are_told_of(client: Any) -> None:
+def test_health_metadata_and_index(client: Any) -> None:
     assert client.is_server_live() and client.is_server_ready()
     assert client.is_model_ready("gaussian") and client.is_model_ready("gaussian:gibbs", "1")
     assert not client.is_model_ready("other") and not client.is_model_ready("gaussian", "7")
-    assert "sequence(string_id)" in client.get_server_metadata()["extensions"]
-    metadata, config = client.get_model_metadata("gaussian"), client.get_model_config("gaussian")
-    assert metadata["inputs"][0]["shape"] == [-1, 4] and config["input"][0]["dims"] == [4]
-    assert config["input"][0]["data_type"] == f"TYPE_{metadata['inputs'][0]['datatype']}"
+    assert "binary_tensor_data" in client.get_server_metadata()["extensions"]
+    assert client.get_model_metadata("gaussian")["inputs"][0]["shape"] == [-1, 4]
     names = {entry["name"] for entry in client.get_model_repository_index()}
-    assert {"gaussian", "gaussian:moments", "gaussian:chain"} <= names
+    assert {"gaussian", "gaussian:moments"} <= names
 
 
 @pytest.mark.parametrize("binary", [True, False])
-def test_what_metadata_says_can_be_sent_and_comes_back(
+def test_infer_accepts_and_returns_what_metadata_describes(
     client: Any, http: httpx.Client, rows: Any, binary: bool
 ) -> None:
-    said = client.get_model_metadata("gaussian")
-    dtype = {"FP32": np.float32, "FP64": np.float64}[said["inputs"][0]["datatype"]]
+    metadata = client.get_model_metadata("gaussian")
+    dtype = {"FP32": np.float32, "FP64": np.float64}[metadata["inputs"][0]["datatype"]]
     x = rows.astype(dtype)
-    outputs = [triton.InferRequestedOutput(o["name"], binary_data=binary) for o in said["outputs"]]
-    for asked in (None, outputs):
-        result = client.infer("gaussian", [tensor(x, binary=binary)], outputs=asked, request_id="7")
-        found = result.as_numpy("reconstruction")
-        assert found.tobytes() == by_npy(http, x).tobytes() and found.dtype == dtype
+    all_outputs = [
+        triton.InferRequestedOutput(output["name"], binary_data=binary)
+        for output in metadata["outputs"]
+    ]
+    for outputs in (None, all_outputs):
+        result = client.infer(
+            "gaussian", [make_input(x, binary=binary)], outputs=outputs, request_id="7"
+        )
+        rows_out = result.as_numpy("reconstruction")
+        assert rows_out.tobytes() == reconstruct_npy(http, x).tobytes() and rows_out.dtype == dtype
         assert result.get_response()["id"] == "7" and result.as_numpy("error").shape == (9,)
 
 
-def test_the_bits_are_those_of_the_closed_form(client: Any, rows: Any, truth: Any) -> None:
-    found = client.infer("gaussian", [tensor(rows)]).as_numpy("reconstruction")
-    np.testing.assert_allclose(found, truth.r(rows), rtol=1e-5, atol=1e-4)
+def test_reconstruction_equals_the_closed_form(client: Any, rows: Any, truth: Any) -> None:
+    actual = client.infer("gaussian", [make_input(rows)]).as_numpy("reconstruction")
+    np.testing.assert_allclose(actual, truth.r(rows), rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("packing", ["gzip", "deflate"])
-def test_requests_may_be_compressed(client: Any, rows: Any, packing: str) -> None:
-    plain = client.infer("gaussian", [tensor(rows)]).as_numpy("reconstruction")
-    how = {"request_compression_algorithm": packing, "response_compression_algorithm": packing}
-    packed = client.infer("gaussian", [tensor(rows)], **how).as_numpy("reconstruction")
-    assert np.array_equal(plain, packed)
+@pytest.mark.parametrize("algorithm", ["gzip", "deflate"])
+def test_requests_may_be_compressed(client: Any, rows: Any, algorithm: str) -> None:
+    plain = client.infer("gaussian", [make_input(rows)]).as_numpy("reconstruction")
+    compressed = client.infer(
+        "gaussian",
+        [make_input(rows)],
+        request_compression_algorithm=algorithm,
+        response_compression_algorithm=algorithm,
+    )
+    assert np.array_equal(plain, compressed.as_numpy("reconstruction"))
 
 
-def test_many_requests_at_once_are_not_mixed_up(client: Any, rows: Any) -> None:
-    alone = client.infer("gaussian", [tensor(rows)]).as_numpy("reconstruction")
-    waiting = [client.async_infer("gaussian", [tensor(rows[i : i + 1])]) for i in range(9)]
-    found = [each.get_result().as_numpy("reconstruction")[0] for each in waiting]
-    assert np.array_equal(found, alone)
+def test_concurrent_requests_get_their_own_responses(client: Any, rows: Any) -> None:
+    expected = client.infer("gaussian", [make_input(rows)]).as_numpy("reconstruction")
+    pending = [client.async_infer("gaussian", [make_input(rows[i : i + 1])]) for i in range(9)]
+    actual = [request.get_result().as_numpy("reconstruction")[0] for request in pending]
+    assert np.array_equal(actual, expected)
 
 
-def test_a_graph_takes_the_models_units(client: Any, rows: Any, truth: Any) -> None:
-    """The products of the moments graph are A v, with A known."""
+def test_a_graph_takes_inputs_in_the_models_units(client: Any, rows: Any, truth: Any) -> None:
+    """The moments graph returns A v, and A of this model is known."""
     z = truth.units.to_model(rows)
     v = np.broadcast_to(np.eye(4, dtype="f4"), (9, 4, 4)).copy()
-    result = client.infer("gaussian:moments", [tensor(z), tensor(v, "v")], model_version="1")
+    result = client.infer(
+        "gaussian:moments", [make_input(z), make_input(v, "v")], model_version="1"
+    )
     np.testing.assert_allclose(result.as_numpy("products"), np.tile(truth.A, (9, 1, 1)), atol=1e-5)
 
 
-def walked(client: Any, number: int | str, **how: Any) -> Any:
-    return client.infer("gaussian:chain", [], sequence_id=number, **how).as_numpy("samples")
-
-
-@pytest.mark.parametrize("number", [4711, "my-chain"])
-def test_a_sequence_is_a_chain(client: Any, http: httpx.Client, number: int | str) -> None:
-    first = walked(client, number, sequence_start=True, parameters=FEW)
-    second = walked(client, number, parameters={"steps": 5})
-    last = walked(client, number, sequence_end=True, parameters={"steps": 5})
-    whole = http.post("/sample", json={**FEW, "steps": 15}).json()["samples"]
-    assert np.array_equal(np.concatenate([first, second, last]), np.array(whole, first.dtype))
-    with pytest.raises(triton.InferenceServerException, match="was ended") as refusal:
-        walked(client, number)
-    assert refusal.value.status() == "410"
-
-
 BAD: dict[str, tuple[str, str, Callable[[Any, Any], Any]]] = {
-    "unknown model": ("404", "no model 'other'; there are gaussian",
-                      lambda c, x: c.infer("other", [tensor(x)])),
+    "unknown model": ("404", "'other'",
+                      lambda c, x: c.infer("other", [make_input(x)])),
     "unknown version": ("404", "'gaussian@9'",
-                        lambda c, x: c.infer("gaussian", [tensor(x)], model_version="9")),
-    "unknown graph": ("404", "nothing called 'other'",
+                        lambda c, x: c.infer("gaussian", [make_input(x)], model_version="9")),
+    "unknown graph": ("404", "no graph 'other'",
                       lambda c, x: c.get_model_metadata("gaussian:other")),
-    "wrong shape": ("422", r"x has shape \[9, 3\], but \[batch, 4\]",
-                    lambda c, x: c.infer("gaussian", [tensor(x[:, :3].copy())])),
-    "wrong datatype": ("422", "datatype 'BOOL', but numbers",
-                       lambda c, x: c.infer("gaussian", [tensor(x > 0)])),
-    "wrong name": ("422", "no input 'y'; there is x",
-                   lambda c, x: c.infer("gaussian", [tensor(x, "y")])),
-    "unknown sequence": ("404", "no chain of sequence 99", lambda c, x: walked(c, 99)),
-    "no sequence": ("422", "sequence_id other than 0", lambda c, x: walked(c, 0)),
-    "too far": ("422", "too far", lambda c, x: c.infer("gaussian", [tensor(x * 1e30)])),
-    "too large": ("413", "larger than 100000 bytes",
-                  lambda c, x: c.infer("gaussian", [tensor(np.zeros((4096, 4)))])),
+    "wrong shape": ("422", r"shape \[9, 3\]; expected \[batch, 4\]",
+                    lambda c, x: c.infer("gaussian", [make_input(x[:, :3].copy())])),
+    "wrong datatype": ("422", "datatype 'BOOL'",
+                       lambda c, x: c.infer("gaussian", [make_input(x > 0)])),
+    "wrong name": ("422", "no input 'y'; it has x",
+                   lambda c, x: c.infer("gaussian", [make_input(x, "y")])),
+    "a sequence": ("422", "sequence_id",
+                   lambda c, x: c.infer("gaussian", [make_input(x)], sequence_id=9)),
+    "far from the data": ("422", "too far",
+                          lambda c, x: c.infer("gaussian", [make_input(x * 1e30)])),
+    "too large": ("413", "100000 bytes",
+                  lambda c, x: c.infer("gaussian", [make_input(np.zeros((4096, 4)))])),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_errors_reach_the_caller_as_sentences(client: Any, rows: Any, case: str) -> None:
+def test_the_client_shows_the_reason_of_an_error(client: Any, rows: Any, case: str) -> None:
     status, words, call = BAD[case]
-    with pytest.raises(triton.InferenceServerException, match=words) as refusal:
+    with pytest.raises(triton.InferenceServerException, match=words) as error:
         call(client, rows)
-    assert refusal.value.status() == status
+    assert error.value.status() == status
     assert client.is_server_live()
 
 
-def test_the_asynchronous_client_does_the_same(service: Any, rows: Any) -> None:
+def test_the_asynchronous_client_gets_the_same_rows(service: Any, rows: Any) -> None:
     host, port = service.address
 
-    async def asked() -> None:
+    async def call_server() -> None:
         async with aio.InferenceServerClient(f"{host}:{port}") as client:
             assert await client.is_server_ready() and await client.is_model_ready("gaussian")
-            assert (await client.get_model_config("gaussian:chain"))["max_batch_size"] == 0
             assert await client.get_model_repository_index()
             results = await asyncio.gather(*[
-                client.infer("gaussian", [tensor(rows[i : i + 1], binary=i % 2 == 0)])
+                client.infer("gaussian", [make_input(rows[i : i + 1], binary=i % 2 == 0)])
                 for i in range(9)
             ])  # fmt: skip
-            whole = (await client.infer("gaussian", [tensor(rows)])).as_numpy("reconstruction")
-            assert np.array_equal([r.as_numpy("reconstruction")[0] for r in results], whole)
-            packed = await client.infer(
-                "gaussian", [tensor(rows)], request_compression_algorithm="gzip"
+            batch = (await client.infer("gaussian", [make_input(rows)])).as_numpy("reconstruction")
+            assert np.array_equal([r.as_numpy("reconstruction")[0] for r in results], batch)
+            compressed = await client.infer(
+                "gaussian", [make_input(rows)], request_compression_algorithm="gzip"
             )
-            assert np.array_equal(packed.as_numpy("reconstruction"), whole)
-            said = {"sequence_id": "aio", "parameters": FEW}
-            first = await client.infer("gaussian:chain", [], sequence_start=True, **said)
-            last = await client.infer("gaussian:chain", [], sequence_end=True, **said)
-            assert first.as_numpy("samples").shape == last.as_numpy("samples").shape == (5, 3, 4)
-            with pytest.raises(triton.InferenceServerException, match="was ended"):
-                await client.infer("gaussian:chain", [], **said)
+            assert np.array_equal(compressed.as_numpy("reconstruction"), batch)
 
-    asyncio.run(asked())
+    asyncio.run(call_server())
 
 
-def test_the_examples_of_the_documentation_run(start: Any) -> None:
+def test_the_example_in_the_documentation_runs(start: Any) -> None:
     page = ROOT / "docs" / "inference-protocol.md"
     code = "".join(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.S))
     host, port = start(ROOT / "models").address
-    found: dict[str, Any] = {}
-    exec(code.replace("localhost:8000", f"{host}:{port}"), found)
-    found["client"].close()
-    assert found["denoised"].shape == (3, 64) and found["samples"].shape == (6, 8, 64)
+    names: dict[str, Any] = {}
+    exec(code.replace("localhost:8000", f"{host}:{port}"), names)
+    names["client"].close()
+    assert names["denoised"].shape == (3, 64)

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from localmoments.arrays import Floats
-from localmoments.chain import Transition, advance, default_transition, first_state, positions
+from localmoments.chain import advance, encode_state, make_transition, positions
 from localmoments.model import Model
 from localmoments.noise import FLOOR_NOISE, normals
+from localmoments.transition import Transition
 from trainer.kernels import KERNELS
 
 
@@ -24,8 +25,8 @@ def x(tiny_served: Model) -> Floats:
 def test_resumed_chain_equals_uninterrupted_chain(
     tiny_served: Model, x: Floats, kernel: str
 ) -> None:
-    walk = default_transition(tiny_served, 11, kernel)
-    start = first_state(tiny_served, kernel, x[:5])
+    walk = make_transition(tiny_served, seed=11, kernel=kernel)
+    start = encode_state(tiny_served, kernel, x[:5])
     whole = list(positions(tiny_served, walk, start, 6))
     assert [p.step for p in whole] == [1, 2, 3, 4, 5, 6]
     for before, after in pairwise(whole):
@@ -40,9 +41,9 @@ def test_resumed_chain_equals_uninterrupted_chain(
 def test_rows_have_the_same_bits_alone_or_with_others(
     tiny_served: Model, x: Floats, kernel: str, rows: int
 ) -> None:
-    walk = default_transition(tiny_served, 11, kernel)
-    crowd = first_state(tiny_served, kernel, x)
-    alone = first_state(tiny_served, kernel, x[:rows])
+    walk = make_transition(tiny_served, seed=11, kernel=kernel)
+    crowd = encode_state(tiny_served, kernel, x)
+    alone = encode_state(tiny_served, kernel, x[:rows])
     assert np.array_equal(alone, crowd[:rows])
     for few, all_of_them in zip(
         positions(tiny_served, walk, alone, 3), positions(tiny_served, walk, crowd, 3), strict=True
@@ -55,8 +56,8 @@ def test_rows_have_the_same_bits_alone_or_with_others(
 def test_a_position_has_a_state_and_two_emissions(
     tiny_served: Model, x: Floats, kernel: str
 ) -> None:
-    walk = default_transition(tiny_served, 3, kernel)
-    position = advance(tiny_served, walk, first_state(tiny_served, kernel, x), 0)
+    walk = make_transition(tiny_served, seed=3, kernel=kernel)
+    position = advance(tiny_served, walk, encode_state(tiny_served, kernel, x), 0)
     assert position.state.shape == (64, tiny_served.manifest.state_dims(kernel))
     assert position.mean.shape == position.noisy.shape == (64, 8)
     assert all(np.isfinite(a).all() for a in (position.state, position.mean, position.noisy))
@@ -66,19 +67,19 @@ def test_a_position_has_a_state_and_two_emissions(
 
 def test_the_default_walk_is_the_models_own(tiny_served: Model) -> None:
     manifest = tiny_served.manifest
-    assert default_transition(tiny_served, 4) == Transition("gibbs", 4, (1.0,))
+    assert make_transition(tiny_served, seed=4) == Transition("gibbs", 4, (1.0,))
     for name, kernel in manifest.kernels.items():
-        assert default_transition(tiny_served, 4, name).scale == (kernel.scale,)
+        assert make_transition(tiny_served, seed=4, kernel=name).scale == (kernel.scale,)
 
 
 def test_a_hidden_chain_starts_at_the_points_representation(tiny_served: Model, x: Floats) -> None:
     encoded = tiny_served.run("encode", x=x, **tiny_served.noise_level(64))["hidden"]
-    assert np.array_equal(first_state(tiny_served, "hidden", x), encoded)
-    assert first_state(tiny_served, "gibbs", x) is x
+    assert np.array_equal(encode_state(tiny_served, "hidden", x), encoded)
+    assert encode_state(tiny_served, "gibbs", x) is x
 
 
 def test_seeds_and_steps_give_other_noise(tiny_served: Model, x: Floats) -> None:
-    walk = default_transition(tiny_served, 1)
+    walk = make_transition(tiny_served, seed=1)
     first = advance(tiny_served, walk, x, 0).state
     assert not np.array_equal(advance(tiny_served, walk, x, 1).state, first)
     assert not np.array_equal(advance(tiny_served, replace(walk, seed=2), x, 0).state, first)
@@ -96,7 +97,8 @@ def test_scales_are_cycled_through_step_by_step(tiny_served: Model, x: Floats) -
 def test_a_floor_adds_its_own_noise_to_the_state(
     tiny_served: Model, x: Floats, kernel: str
 ) -> None:
-    walk, state = default_transition(tiny_served, 1, kernel), first_state(tiny_served, kernel, x)
+    walk = make_transition(tiny_served, seed=1, kernel=kernel)
+    state = encode_state(tiny_served, kernel, x)
     plain = advance(tiny_served, walk, state, 9)
     floored = advance(tiny_served, replace(walk, floor=0.25), state, 9)
     noise = normals(1, 9, state.shape, FLOOR_NOISE)

@@ -12,10 +12,10 @@ from localmoments.estimators import in_user_units, local_moments
 from localmoments.spectrum import full_spectrum
 from trainer.autoencoder import AutoEncoder
 from trainer.config import make_recipe
-from trainer.data.known_laws import GaussianMixture, Spiral
+from trainer.data.synthetic import GaussianMixture, Spiral
 from trainer.fit import fit
 from trainer.prepare import Prepared, prepare
-from trainer.run import new_run
+from trainer.run_folder import new_run
 
 Matrix = NDArray[np.float64]
 

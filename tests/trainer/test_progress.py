@@ -7,7 +7,7 @@ import time
 import pytest
 
 from trainer import progress
-from trainer.progress import Progress, clock
+from trainer.progress import Progress, clock, track
 
 LINE = re.compile(r"fit x: (\d+) %, [\d,]+ rows/s, loss 0\.25, \d+:\d\d left\n")
 
@@ -68,3 +68,22 @@ def test_it_speaks_to_the_standard_error_of_the_moment(capsys):
 )
 def test_clock(seconds, shown):
     assert clock(seconds) == shown
+
+
+def test_track_prints_the_time_a_step_took():
+    stream = io.StringIO()
+    with track(stream, "chains", 20) as advance:
+        advance(20)
+    with track(stream, "k-means"):
+        pass
+    assert stream.getvalue() == "chains: 0:00\nk-means: 0:00\n"
+
+
+def test_track_shows_a_bar_on_a_terminal_and_nothing_without_a_stream(capsys):
+    terminal = Terminal()
+    with track(terminal, "chains", 20) as advance:
+        advance(20)
+    assert "20/20" in terminal.getvalue().replace(".0", "")
+    with track(None, "chains", 20) as advance:
+        advance(20)
+    assert capsys.readouterr() == ("", "")

@@ -7,7 +7,7 @@ from scipy.linalg import solve_discrete_lyapunov
 
 from localmoments.estimators import local_moments
 from localmoments.spectrum import full_spectrum
-from trainer.data.known_laws import GaussianMixture
+from trainer.data.synthetic import GaussianMixture
 from trainer.evaluate.grid import Grid, best_reconstruction, solve, total_variation
 
 Array = NDArray[np.float64]

@@ -1,27 +1,29 @@
-"""From anyone's data to rows of float32: read, split, look at the values, normalise."""
+"""Data for training: read any file into rows of numbers, split them, inspect their values.
 
-from trainer.data.dataset import Dataset
-from trainer.data.describe import describe
-from trainer.data.inspection import Examination, examine
-from trainer.data.known_laws import GaussianMixture, Spiral, Truth
-from trainer.data.load import load
-from trainer.data.options import DataOptions
-from trainer.data.source import ArraySource, NpySource, Source
+`load(options)` returns a `Dataset`, `split` chooses its validation rows, and `inspect_rows`
+computes statistics and chooses the normaliser. Importing this package does not import torch.
+"""
+
+from trainer.data.dataset import DataOptions, Dataset
+from trainer.data.inspection import Inspection, describe, inspect_rows
+from trainer.data.readers import load
+from trainer.data.sources import ArraySource, NpySource, Source
 from trainer.data.split import Split, record_split, split
+from trainer.data.synthetic import GaussianMixture, KnownLaw, Spiral
 
 __all__ = [
     "ArraySource",
     "DataOptions",
     "Dataset",
-    "Examination",
     "GaussianMixture",
+    "Inspection",
+    "KnownLaw",
     "NpySource",
     "Source",
     "Spiral",
     "Split",
-    "Truth",
     "describe",
-    "examine",
+    "inspect_rows",
     "load",
     "record_split",
     "split",

@@ -1,4 +1,4 @@
-"""What every table shares: choosing columns, refusing text, and dealing with gaps."""
+"""What CSV and Parquet tables share: the choice of columns and the handling of missing values."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,39 +7,48 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.data.options import DataOptions
-from trainer.data.source import Rows
+from trainer.data.dataset import DataOptions, Notes
+from trainer.data.sources import Rows
 from trainer.errors import DataError
+
+_MOST_SHOWN = 20  # columns that a sentence names
 
 
 def choose_columns(path: Path, names: Sequence[str], options: DataOptions) -> tuple[str, ...]:
-    """`columns` in the order given, or all of the table's, without `drop`."""
+    """Return `options.columns` in their order, or all `names`, without `options.drop`.
+
+    Raises DataError if a column does not exist or none is left.
+    """
     unknown = [n for n in (*options.columns, *options.drop) if n not in names]
     if unknown:
         raise DataError(
-            f"{path} has no column {quoted(unknown)}; its columns are {quoted(names, 20)}."
+            f"{path} has no column {quote_names(unknown)}; its columns are "
+            f"{quote_names(names, _MOST_SHOWN)}."
         )
-    wanted = tuple(n for n in options.columns or tuple(names) if n not in options.drop)
-    if not wanted:
-        raise DataError(f"No column of {path} is left after data.columns and data.drop.")
-    return wanted
+    chosen = tuple(n for n in options.columns or tuple(names) if n not in options.drop)
+    if not chosen:
+        raise DataError(f"`data.columns` and `data.drop` leave no column of {path}.")
+    return chosen
 
 
 def refuse_text(path: Path, text: Mapping[str, object]) -> None:
-    """`text`: the columns that hold no numbers, each with a value from it."""
+    """Raise DataError if `text`, the columns that are not numeric with a value each, has any."""
     if not text:
         return
-    shown = ", ".join(f"'{n}' (such as {_short(v)})" for n, v in list(text.items())[:10])
+    shown = ", ".join(f"'{n}' (such as {_shorten(v)})" for n, v in list(text.items())[:10])
     names = ", ".join(f'"{n}"' for n in text)
     raise DataError(
-        f"{path} has {plural(len(text), 'column')} that {'is' if len(text) == 1 else 'are'} "
-        f"not numeric: {shown}; turn them into numbers or leave them out with "
-        f"--set 'data.drop=[{names}]'."
+        f"{path} has {format_count(len(text), 'column')} that {'is' if len(text) == 1 else 'are'} "
+        f"not numeric: {shown}. Convert to numbers, or drop with --set 'data.drop=[{names}]'."
     )
 
 
-class Gaps:
-    """Missing values of a table, met block by block: counted, and dropped where told."""
+class MissingValues:
+    """Counts the missing values (NaN) of a table block by block and applies `data.missing`.
+
+    policy: "refuse" raises, "drop" leaves out rows with a missing value, "mean" fills in the mean
+    of the column.
+    """
 
     def __init__(self, path: Path, features: tuple[str, ...], policy: str) -> None:
         self.path, self.features, self.policy = path, features, policy
@@ -47,86 +56,82 @@ class Gaps:
         self.sums = np.zeros(len(features))
         self.rows = self.dropped = 0
 
-    def admit(self, block: Rows) -> Rows:
-        gaps = np.isnan(block)  # (n, d)
+    def filter_block(self, block: Rows) -> Rows:
+        """Count the missing values of a block (n, d) and return the rows to keep."""
+        is_missing = np.isnan(block)  # (n, d)
         self.rows += len(block)
-        self.counts += gaps.sum(0)
+        self.counts += is_missing.sum(0)
         if self.policy == "mean":
-            self.sums += np.where(gaps, 0.0, block).sum(0, dtype=np.float64)
+            self.sums += np.where(is_missing, 0.0, block).sum(0, dtype=np.float64)
         if self.policy != "drop":
             return block
-        whole = ~gaps.any(1)
-        self.dropped += int(len(block) - whole.sum())
-        return block[whole]
+        is_complete = ~is_missing.any(1)
+        self.dropped += int(len(block) - is_complete.sum())
+        return block[is_complete]
 
-    def settle(self) -> tuple[NDArray[np.float64] | None, tuple[str, ...]]:
-        """After the last block: the values to fill gaps with, and what to tell the user."""
+    def finish(self) -> tuple[NDArray[np.float64] | None, Notes]:
+        """After the last block, return the values (d,) to fill in, or None, and notes.
+
+        Raises DataError if the policy is "refuse" and values are missing, or if nothing is left.
+        """
         if not self.counts.any():
             return None, ()
         if self.policy == "refuse":
             raise DataError(
-                f"{self.path} has missing values in {self._counted()}; go on with "
-                "--set data.missing=drop (leaves those rows out) or --set data.missing=mean "
-                "(fills in the column's mean)."
+                f"{self.path} has missing values in {self._list_counts()}. Use --set "
+                "data.missing=drop to leave out these rows, or --set data.missing=mean to fill in "
+                "the mean of the column."
             )
         if self.policy == "drop":
-            return None, self._dropped()
-        return self._means(), (f"Missing values were replaced by the mean: {self._counted()}.",)
+            return None, self._note_dropped()
+        note = f"Missing values were replaced by the mean of the column: {self._list_counts()}."
+        return self._compute_means(), (note,)
 
-    def _dropped(self) -> tuple[str, ...]:
+    def _note_dropped(self) -> Notes:
         if self.dropped == self.rows:
             raise DataError(
-                f"Every row of {self.path} has a missing value, in {self._counted()}; leave such "
-                "columns out with data.drop, or use --set data.missing=mean."
+                f"Every row of {self.path} has a missing value, in {self._list_counts()}. Leave "
+                "out such columns with `data.drop`, or use --set data.missing=mean."
             )
         return (f"{self.dropped} of {self.rows} rows had missing values and were left out.",)
 
-    def _means(self) -> NDArray[np.float64]:
+    def _compute_means(self) -> NDArray[np.float64]:
         empty = [f for f, c in zip(self.features, self.counts, strict=True) if c == self.rows]
         if empty:
             names = ", ".join(f'"{n}"' for n in empty)
             raise DataError(
-                f"{self.path} has no value at all in column {quoted(empty)}; leave it out with "
-                f"--set 'data.drop=[{names}]'."
+                f"{self.path} has no values at all in column {quote_names(empty)}. Leave it out "
+                f"with --set 'data.drop=[{names}]'."
             )
         means: NDArray[np.float64] = self.sums / (self.rows - self.counts)
         return means
 
-    def _counted(self) -> str:
+    def _list_counts(self) -> str:
         pairs = [(f, c) for f, c in zip(self.features, self.counts, strict=True) if c]
-        shown = ", ".join(f"column '{f}' ({c})" for f, c in pairs[:20])
-        return shown + (f" and {len(pairs) - 20} more columns" if len(pairs) > 20 else "")
+        shown = ", ".join(f"column '{f}' ({c})" for f, c in pairs[:_MOST_SHOWN])
+        more = len(pairs) - _MOST_SHOWN
+        return shown + (f" and {more} more columns" if more > 0 else "")
 
 
-def matrix(columns: Sequence[Any], rows: int, dtype: np.dtype[Any]) -> Rows:
-    """Arrow columns side by side, nulls as NaN: (rows, d)."""
+def to_matrix(columns: Sequence[Any], rows: int, dtype: np.dtype[Any]) -> Rows:
+    """Convert Arrow columns to an array (rows, d) with NaN for null."""
     out = np.empty((rows, len(columns)), dtype)
     for j, column in enumerate(columns):
         out[:, j] = column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
     return out
 
 
-def unique(names: Sequence[str]) -> tuple[str, ...]:
-    """Every column gets a name of its own: an empty one its place, a repeated one a count."""
-    out: list[str] = []
-    for i, name in enumerate(n.strip() for n in names):
-        name, base, k = name or f"column{i + 1}", name or f"column{i + 1}", 1
-        while name in out:
-            k += 1
-            name = f"{base}_{k}"
-        out.append(name)
-    return tuple(out)
-
-
-def quoted(names: Sequence[str], most: int = 10) -> str:
+def quote_names(names: Sequence[str], most: int = 10) -> str:
+    """Join names in quotes, at most `most` of them."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(f"'{n}'" for n in names[:most]) + more
 
 
-def plural(n: int, word: str) -> str:
+def format_count(n: int, word: str) -> str:
+    """Return "1 word" or "n words"."""
     return f"{n} {word}" if n == 1 else f"{n} {word}s"
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     text = repr(value) if isinstance(value, str) else str(value)
     return text if len(text) <= 40 else text[:37] + "..."

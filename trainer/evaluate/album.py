@@ -4,10 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from localmoments.chain import default_transition, first_state, positions
+from localmoments.chain import draw_starts, encode_state, make_transition, positions
 from localmoments.errors import DivergedError
 from localmoments.model import Model
-from localmoments.starts import from_noise
 from trainer.data import Dataset, Split
 from trainer.evaluate.context import with_scales
 from trainer.evaluate.plan import plan_for
@@ -86,9 +85,9 @@ def chain(model: Model, view: View) -> Float | None:
     None if they diverge, which a few walkers of another seed may do."""
     m = model.manifest
     walkers = WALKERS if view.image is not None else SCATTERED
-    walk = default_transition(model, 1)
+    walk = make_transition(model, seed=1)
     first = plan_for(m.input_dims).burn_in
-    state = first_state(model, walk.kernel, from_noise(model, walkers, 1))
+    state = encode_state(model, walk.kernel, draw_starts(model, walkers, 1, "noise"))
     try:
         steps = positions(model, walk, state, first + KEPT * THIN)
         kept = [p for p in steps if p.step > first and (p.step - first) % THIN == 0]

@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localmoments.arrays import Doubles, Floats
-from localmoments.chain import Transition, default_transition, first_state, positions
+from localmoments.chain import encode_state, make_transition, positions
 from localmoments.columns import Normaliser
 from localmoments.model import Model
+from localmoments.transition import Transition
 
 STEPS = 50
 Tick = Callable[[int], None]
@@ -61,7 +62,7 @@ def from_start(
         return z if same else units.to_model(m.normaliser.to_user(z))
 
     walk = Transition(kernel, seed, (scale,))
-    for at in positions(model, walk, first_state(model, kernel, start), steps):
+    for at in positions(model, walk, encode_state(model, kernel, start), steps):
         if at.step in keeps:
             kept.append((at.step, shown(at.mean), shown(at.noisy)))
         if scalar is not None:
@@ -83,8 +84,8 @@ def draw(model: Model, kernel: str, count: int, seed: int = 1) -> Doubles:
     """What `count` walkers emit after STEPS steps from the start points; (count, d)."""
     starts = model.start_points()
     pick = np.random.default_rng(seed).integers(len(starts), size=count)
-    walk = default_transition(model, seed, kernel)
-    *_, last = positions(model, walk, first_state(model, kernel, starts[pick]), STEPS)
+    walk = make_transition(model, seed=seed, kernel=kernel)
+    *_, last = positions(model, walk, encode_state(model, kernel, starts[pick]), STEPS)
     m = model.manifest
     z = last.noisy if m.default_emit == "noisy" else last.mean
     return np.asarray(m.normaliser.to_user(z), np.float64)

@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localmoments.arrays import Doubles, Floats
-from localmoments.chain import Transition, default_transition, positions
+from localmoments.chain import make_transition, positions
 from localmoments.errors import DivergedError
 from localmoments.model import Model
+from localmoments.transition import Transition
 from trainer.evaluate.calibration import local_at
 from trainer.evaluate.grid import Grid, solve, total_variation
 from trainer.evaluate.windows import FEWEST, Cloud
@@ -39,7 +40,7 @@ GRID = 80  # cells along each of one or two columns
 def consistency(model: Model, train: Floats, rng: np.random.Generator) -> dict[str, Any]:
     """Of the kernel `moment`, the paper's chain, from the model's start points."""
     m = model.manifest
-    walk = default_transition(model, 1, "moment")
+    walk = make_transition(model, seed=1, kernel="moment")
     try:
         pairs = list(_steps(model, walk, rng, WALKERS, BURN_IN, KEPT, THIN))
     except DivergedError:

@@ -8,9 +8,9 @@ import numpy as np
 from torch import from_numpy
 
 from localmoments.arrays import Floats
+from localmoments.chain import draw_starts
 from localmoments.errors import DivergedError
 from localmoments.model import Model
-from localmoments.starts import from_noise
 from trainer.data import Dataset
 from trainer.evaluate import classifier
 from trainer.evaluate.baselines import ROUNDS, k_means
@@ -57,7 +57,7 @@ class Court:
         scalar: Scalar | None = None,
     ) -> Drawn:  # fmt: skip
         """The default kernel from noise."""
-        start = from_noise(self.model, walkers, seed)
+        start = draw_starts(self.model, walkers, seed, "noise")
         return from_start(self.model, self.kernel, self.scale, start, self.rows.units, steps,
                           keeps, tick, scalar, seed)  # fmt: skip
 
@@ -122,7 +122,7 @@ def centres(court: Court, count: int) -> Floats:
 
 def known_law(court: Court) -> dict[str, float] | str | None:
     """Samples of independent chains against exact draws, where the law is known."""
-    truth, plan = court.dataset.truth, court.plan
+    truth, plan = court.dataset.law, court.plan
     if truth is None:
         return None
     last = plan.burn_in

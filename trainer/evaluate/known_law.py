@@ -8,14 +8,14 @@ import numpy as np
 
 from localmoments.arrays import Doubles
 from localmoments.columns import Normaliser
-from trainer.data import Truth
+from trainer.data import KnownLaw
 from trainer.evaluate.distances import sliced_wasserstein
 
 REPEATS = 5
 
 
 def against_exact(
-    samples: Doubles, truth: Truth, units: Normaliser, seed: int = 1_000
+    samples: Doubles, truth: KnownLaw, units: Normaliser, seed: int = 1_000
 ) -> dict[str, float]:
     """Samples (n, d) in the user's units; distances are in `units`, means over REPEATS draws."""
     x = units.to_model(samples).astype(np.float64)

@@ -22,7 +22,7 @@ from localmoments.arrays import Doubles, Floats
 from localmoments.artefact import Manifest
 from localmoments.columns import Normaliser
 from trainer.data import Dataset, Split
-from trainer.data.source import Index
+from trainer.data.sources import Index
 from trainer.evaluate.classes import Classes
 
 MOST_ROWS = 2_000

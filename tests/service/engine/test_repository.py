@@ -11,7 +11,7 @@ import pytest
 
 from localmoments.artefact import MANIFEST
 from localmoments.errors import NoModelError, UnknownModelError
-from service.engine.repository import FAVOURITE, Repository
+from service.engine.repository import FAVOURITE, ModelRepository
 
 
 class Shelf:
@@ -30,8 +30,8 @@ class Shelf:
         made.rename(self.folder / name / version)
         return self.folder / name / version
 
-    def open(self, default: str | None = None) -> Repository:
-        repository = Repository(self.folder, default=default, threads=1)
+    def open(self, default: str | None = None) -> ModelRepository:
+        repository = ModelRepository(self.folder, default=default, threads=1)
         repository.refresh()
         return repository
 
@@ -41,11 +41,11 @@ def shelf(tiny_artefact: Path, tmp_path: Path) -> Shelf:
     return Shelf(tmp_path, tiny_artefact)
 
 
-def found(repository: Repository, reference: str | None = None) -> str:
+def found(repository: ModelRepository, reference: str | None = None) -> str:
     return repository.find(reference).manifest.reference
 
 
-def refused(repository: Repository) -> dict[str, str]:
+def refused(repository: ModelRepository) -> dict[str, str]:
     return {r.model: r.reason for r in repository.catalogue.refused}
 
 
@@ -83,7 +83,7 @@ def test_a_reference_is_looked_up_and_never_a_path(shelf: Shelf, reference: str)
 
 def test_an_empty_or_missing_folder_has_no_model(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "missing"):
-        repository = Repository(folder)
+        repository = ModelRepository(folder)
         repository.refresh()
         with pytest.raises(NoModelError, match="empty or not there"):
             repository.find()

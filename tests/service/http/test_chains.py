@@ -38,8 +38,8 @@ def test_moments_at_a_walker_are_those_at_its_point(client: Any, problem: Any) -
     x = client.get(f"/chains/{chain}").json()["x"][2]
     there = client.get(f"/moments?chain={chain}&walker=2").json()
     assert there == client.get("/moments?x=" + ",".join(map(str, x))).json()
-    problem(client.get(f"/moments?chain={chain}&walker=3"), 422, "has 3")
-    problem(client.get(f"/moments?chain={chain}&x=1"), 422, "one of the three")
+    problem(client.get(f"/moments?chain={chain}&walker=3"), 422, "less than 3")
+    problem(client.get(f"/moments?chain={chain}&x=1"), 422, "exactly one of")
     problem(client.get(f"/moments?chain={'0' * 32}"), 404, "no chain")
 
 
@@ -61,7 +61,7 @@ def test_a_fork_can_leave_at_an_earlier_step(client: Any, problem: Any) -> None:
     assert fork["step"] == 4 and fork["possible"] == {"first": 4, "last": 4}
     assert sample(client, chain=fork["chain"], steps=6)["samples"] == made["samples"][4:]
     far = client.post(f"/chains/{made['chain']}/fork", json={"from_step": 11})
-    problem(far, 409, "0 to 10 are possible")
+    problem(far, 409, "only from 0 to 10")
 
 
 def test_a_fork_may_change_kernel_within_its_space(client: Any, problem: Any) -> None:
@@ -85,7 +85,7 @@ def test_an_ended_chain_is_gone_and_says_so(client: Any, problem: Any) -> None:
         client.post("/sample", json={"chain": chain}),
         client.post(f"/chains/{chain}/fork"),
     ):
-        body = problem(answer, 410, "was ended")
+        body = problem(answer, 410, "was deleted")
         assert body["expired"].startswith("20")
 
 
@@ -141,7 +141,7 @@ def test_while_it_drains_nothing_new_begins(make_client: Any, problem: Any) -> N
         client.post("/sample", json={"chain": chain}),
         client.post(f"/chains/{chain}/fork"),
     ):
-        problem(answer, 503, "about to end")
+        problem(answer, 503, "shutting down")
         assert answer.headers["retry-after"] == "1"
     assert client.get(f"/chains/{chain}").status_code == 200
     assert client.post("/reconstruct", json={"x": [[0.0] * 8]}).status_code == 200

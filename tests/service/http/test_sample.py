@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localmoments.chain import Clamp, Transition, default_transition, first_state, positions
+from localmoments.chain import draw_starts, encode_state, make_transition, positions
 from localmoments.clamp import default_scale
 from localmoments.model import Model
 from localmoments.noise import FLOOR_NOISE, normals
-from localmoments.starts import from_data, from_noise
+from localmoments.transition import Clamp, Transition
 
 NPY, NDJSON, SSE = "application/x-npy", "application/x-ndjson", "text/event-stream"
 
@@ -26,7 +26,7 @@ def sample(client: Any, **asked: Any) -> dict[str, Any]:
 
 def walked(model: Model, walk: Transition, x: Any, steps: int, emit: str = "mean") -> Any:
     """What the engine gives by itself; (steps, W, d) in the units of the data."""
-    start = first_state(model, walk.kernel, x, walk.clamp)
+    start = encode_state(model, walk.kernel, x, walk.clamp)
     each = positions(model, walk, start, steps)
     return np.array([model.manifest.normaliser.to_user(getattr(p, emit)) for p in each])
 
@@ -53,8 +53,8 @@ def test_samples_are_the_engines_own(
 ) -> None:
     asked = {"kernel": kernel, "seed": 5, "walkers": 3, "steps": 6, "thin": 1, "emit": emit}
     body = sample(client, **asked)
-    walk = default_transition(tiny_served, 5, kernel)
-    expected = walked(tiny_served, walk, from_data(tiny_served, 3, 5), 6, emit)
+    walk = make_transition(tiny_served, seed=5, kernel=kernel)
+    expected = walked(tiny_served, walk, draw_starts(tiny_served, 3, 5), 6, emit)
     assert np.array_equal(np.float32(body["samples"]), expected)
 
 
@@ -157,11 +157,11 @@ def test_a_first_call_of_few_steps_still_gives_a_sample(client: Any) -> None:
 def test_walkers_begin_in_noise_at_points_or_where_another_chain_stands(
     client: Any, tiny_served: Model
 ) -> None:
-    walk, units = default_transition(tiny_served, 4), tiny_served.manifest.normaliser
+    walk, units = make_transition(tiny_served, seed=4), tiny_served.manifest.normaliser
     asked = {"seed": 4, "steps": 2, "thin": 1, "emit": "mean"}
     noise = sample(client, **asked, walkers=3, start="noise")["samples"]
     assert np.array_equal(
-        np.float32(noise), walked(tiny_served, walk, from_noise(tiny_served, 3, 4), 2)
+        np.float32(noise), walked(tiny_served, walk, draw_starts(tiny_served, 3, 4, "noise"), 2)
     )
     rows = units.to_user(tiny_served.start_points()[:2]).round(3)
     body = sample(client, **asked, start={"points": rows.tolist()})
@@ -199,7 +199,7 @@ def test_clamped_columns_stay_and_the_others_move(
     assert (got[..., ~mask].std(axis=0) > 0).all()
     known = Clamp(mask[None], units.to_model(row[None]), np.zeros((1, 8), np.float32))
     walk = Transition(kernel, 4, (default_scale(tiny_served.manifest, kernel),), 0.0, known)
-    assert np.array_equal(got, walked(tiny_served, walk, from_data(tiny_served, 2, 4), 5))
+    assert np.array_equal(got, walked(tiny_served, walk, draw_starts(tiny_served, 2, 4), 5))
 
 
 def test_every_walker_may_know_other_columns_and_how_well(client: Any, tiny_served: Model) -> None:
@@ -215,7 +215,7 @@ def test_every_walker_may_know_other_columns_and_how_well(client: Any, tiny_serv
     assert (got[:, mask & (std > 0)].std(axis=0) > 0).all()
     known = Clamp(mask, units.to_model(rows), np.float32(np.where(mask, std / units.scale, 0)))
     walk = Transition("gibbs", 4, (default_scale(tiny_served.manifest, "gibbs"),), 0.0, known)
-    start = from_data(tiny_served, 2, 4)
+    start = draw_starts(tiny_served, 2, 4)
     assert np.array_equal(got, walked(tiny_served, walk, start, 3, "noisy"))
     one = sample(client, **asked | {"clamp": {**clamp, "std": 0.25}})["samples"]
     alike = sample(client, **asked | {"clamp": {**clamp, "std": [[0.25] * 8] * 2}})["samples"]
@@ -240,8 +240,8 @@ def test_a_metropolis_correction_is_the_engines_and_says_its_acceptance(
 ) -> None:
     asked = {"seed": 5, "walkers": 3, "steps": 6, "thin": 1, "kernel": kernel, "metropolis": True}
     body = sample(client, **asked, emit="noisy")
-    walk = replace(default_transition(tiny_served, 5, kernel), metropolis=True)
-    start = from_data(tiny_served, 3, 5)
+    walk = replace(make_transition(tiny_served, seed=5, kernel=kernel), metropolis=True)
+    start = draw_starts(tiny_served, 3, 5)
     assert np.array_equal(np.float32(body["samples"]), walked(tiny_served, walk, start, 6, "noisy"))
     accepted = sum(p.accepted for p in positions(tiny_served, walk, start, 6))
     assert body["metropolis"] is True and body["acceptance"] == accepted / 18
@@ -264,7 +264,7 @@ def test_scale_floor_and_seed_do_what_the_engine_does(client: Any, tiny_served: 
     body = sample(client, **asked, scale=[0.5, 0.25], floor=0.1)
     assert body["scale"] == [0.5, 0.25] and body["floor"] == 0.1
     walk = Transition("gibbs", 6, (0.5, 0.25), 0.1)
-    expected = walked(tiny_served, walk, from_data(tiny_served, 2, 6), 4, "noisy")
+    expected = walked(tiny_served, walk, draw_starts(tiny_served, 2, 6), 4, "noisy")
     assert np.array_equal(np.float32(body["samples"]), expected)
     query = "/sample?seed=6&steps=4&thin=1&walkers=2&emit=noisy&scale=0.5,0.25&floor=0.1"
     assert client.post(query).json()["samples"] == body["samples"]

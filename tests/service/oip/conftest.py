@@ -1,4 +1,4 @@
-"""Asks as the protocol's clients do: a JSON head, and bytes behind it or numbers in it."""
+"""Send inference requests with values as JSON or as bytes after the JSON header."""
 
 import json
 from dataclasses import dataclass
@@ -8,66 +8,70 @@ import httpx
 import numpy as np
 import pytest
 
-HEAD = "inference-header-content-length"
+JSON_LENGTH = "inference-header-content-length"
 DTYPES = {"FP16": "f2", "FP32": "f4", "FP64": "f8", "INT64": "i8", "UINT8": "u1"}
 NAMES = {np.dtype(code): name for name, code in DTYPES.items()}
 
 
 @dataclass(frozen=True)
-class Answer:
-    head: dict[str, Any]
+class Result:
+    header: dict[str, Any]
     outputs: dict[str, Any]
 
 
-def message(inputs: dict[str, Any], binary: bool, **more: Any) -> tuple[bytes, dict[str, str]]:
-    """A body and its headers."""
-    tensors, rest = [], b""
+def encode(inputs: dict[str, Any], binary: bool, **fields: Any) -> tuple[bytes, dict[str, str]]:
+    """Return a body and its HTTP headers."""
+    tensors, tail = [], b""
     for name, array in inputs.items():
         tensor = {"name": name, "shape": array.shape, "datatype": NAMES[array.dtype]}
         if binary:
             tensor["parameters"] = {"binary_data_size": array.nbytes}
-            rest += array.tobytes()
+            tail += array.tobytes()
         else:
             tensor["data"] = array.ravel().tolist()
         tensors.append(tensor)
-    head = json.dumps({"inputs": tensors, **more}).encode()
-    return head + rest, {HEAD: str(len(head))} if rest else {}
+    header = json.dumps({"inputs": tensors, **fields}).encode()
+    return header + tail, {JSON_LENGTH: str(len(header))} if tail else {}
 
 
-def read(answer: httpx.Response) -> Answer:
-    assert answer.status_code == 200, answer.text
-    length = answer.headers.get(HEAD)
-    head = json.loads(answer.content[: int(length)] if length else answer.content)
-    rest, outputs = answer.content[int(length) :] if length else b"", {}
-    for tensor in head["outputs"]:
+def decode(response: httpx.Response) -> Result:
+    assert response.status_code == 200, response.text
+    length, content = response.headers.get(JSON_LENGTH), response.content
+    header = json.loads(content[: int(length)] if length else content)
+    tail, outputs = content[int(length) :] if length else b"", {}
+    for tensor in header["outputs"]:
         dtype = np.dtype(DTYPES[tensor["datatype"]])
         if "data" in tensor:
             array = np.array(tensor["data"], dtype)
         else:
             size = tensor["parameters"]["binary_data_size"]
-            array, rest = np.frombuffer(rest[:size], dtype), rest[size:]
+            array, tail = np.frombuffer(tail[:size], dtype), tail[size:]
         outputs[tensor["name"]] = array.reshape(tensor["shape"])
-    assert not rest
-    return Answer(head, outputs)
+    assert not tail
+    return Result(header, outputs)
 
 
-class Asking:
-    """`ask(client, "name", {"x": rows}, parameter=...)`."""
+class Infer:
+    """Call infer: `infer(client, "name", {"x": rows}, parameter=...)`."""
 
     def raw(
         self, client: Any, name: str, inputs: dict[str, Any], *, binary: bool = True,
-        version: str = "", head: dict[str, Any] | None = None, headers: Any = None, **said: Any,
+        version: str = "", fields: dict[str, Any] | None = None, headers: Any = None,
+        **parameters: Any,
     ) -> httpx.Response:  # fmt: skip
-        parameters = {"parameters": {"binary_data_output": binary, **said}}
-        body, own = message(inputs, binary, **{**parameters, **(head or {})})
+        """Return the undecoded response; `fields` are added to the JSON header."""
+        defaults = {"parameters": {"binary_data_output": binary, **parameters}}
+        body, length = encode(inputs, binary, **{**defaults, **(fields or {})})
         path = f"/v2/models/{name}{version and '/versions/'}{version}/infer"
-        sent: httpx.Response = client.post(path, content=body, headers={**own, **(headers or {})})
-        return sent
+        response: httpx.Response = client.post(
+            path, content=body, headers={**length, **(headers or {})}
+        )
+        return response
 
-    def __call__(self, client: Any, name: str, inputs: dict[str, Any], **how: Any) -> Answer:
-        return read(self.raw(client, name, inputs, **how))
+    def __call__(self, client: Any, name: str, inputs: dict[str, Any], **options: Any) -> Result:
+        return decode(self.raw(client, name, inputs, **options))
 
 
 @pytest.fixture(scope="session")
-def ask() -> Asking:
-    return Asking()
+def infer() -> Infer:
+    return Infer()

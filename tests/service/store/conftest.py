@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import secrets
-import shutil
 import socket
 import subprocess
 import time
@@ -83,8 +82,8 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Se
 
 
 @pytest.fixture(scope="session")
-def redis_binary() -> str:
-    return shutil.which("redis-server") or pytest.skip("there is no redis-server on PATH")
+def redis_binary(needs: Callable[[str], str]) -> str:
+    return needs("redis-server")
 
 
 @pytest.fixture(scope="session")
@@ -106,13 +105,15 @@ def password_url(serve: Callable[..., Server]) -> str:
 
 @pytest.fixture(scope="session")
 def tls(
-    serve: Callable[..., Server], redis_binary: str, tmp_path_factory: pytest.TempPathFactory
+    serve: Callable[..., Server],
+    redis_binary: str,
+    needs: Callable[[str], str],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[..., Server]:
     """Makes servers that speak TLS only, with a certificate of their own making."""
-    openssl = shutil.which("openssl") or pytest.skip("there is no openssl on PATH")
     folder = tmp_path_factory.mktemp("tls")
     key, certificate = str(folder / "key.pem"), str(folder / "certificate.pem")
-    command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command = [needs("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
     command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
     command += ["-addext", "keyUsage=critical,digitalSignature,keyCertSign"]
     subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)

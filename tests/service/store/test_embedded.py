@@ -167,7 +167,7 @@ def test_a_broken_file_is_told_in_one_sentence(start: Any, tmp_path: Path) -> No
     server.stop()
     [file] = (tmp_path / "store/appendonlydir").glob("*.incr.aof")
     file.write_bytes(b"nonsense" + file.read_bytes())
-    with pytest.raises(SettingsError, match=r"does not run: .*Bad file format") as caught:
+    with pytest.raises(SettingsError, match=r"has stopped: .*Bad file format") as caught:
         server.start()
     assert "\n" not in str(caught.value)
 

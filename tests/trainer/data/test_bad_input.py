@@ -70,7 +70,7 @@ def test_a_truncated_picture_is_named(tmp_path):
     for name, pixels in zip(("a.png", "b.png"), noise, strict=True):
         Image.fromarray(pixels).save(tmp_path / name)
     cut(tmp_path / "b.png")
-    assert "b.png is not a readable picture" in refused(tmp_path)
+    assert "b.png is not a readable image" in refused(tmp_path)
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
@@ -118,7 +118,7 @@ def test_npz_sentences_name_the_arrays(tmp_path):
     assert "no array 'c'; it has a, b" in refused(tmp_path / "x.npz", key="c")
     with zipfile.ZipFile(tmp_path / "z.npz", "w") as archive:
         archive.writestr("readme", "x")
-    assert "holds no arrays" in refused(tmp_path / "z.npz")
+    assert "contains no arrays" in refused(tmp_path / "z.npz")
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_npz_sentences_name_the_arrays(tmp_path):
         ("a,b\n", ["header but no rows"]),
         ("a,b\n1,2\n", ["one row"]),
         ("\n \n\n", ["empty"]),
-        ("a,b\n1,2\n3\n", ["ragged", "line 3", "1 values where 2"]),
-        ("a,b\n1,2\n3,4,5\n", ["ragged", "3 values where 2"]),
+        ("a,b\n1,2\n3\n", ["ragged", "line 3", "1 values, but 2"]),
+        ("a,b\n1,2\n3,4,5\n", ["ragged", "3 values, but 2"]),
         ("a,city,z\n1,Oslo,x\n2,Rome,y\n",
          ["'city' (such as 'Oslo')", "'z' (such as 'x')", """--set 'data.drop=["city", "z"]'"""]),
         ("a,b\n1,\n,3\nNA,4\n",
@@ -155,8 +155,8 @@ def test_columns_that_do_not_exist_are_named_with_those_that_do(tmp_path):
     assert "no column 'c', 'd'; its columns are 'a', 'b'" in refused(
         path, columns=("c",), drop=("d",)
     )
-    assert "No column of" in refused(path, drop=("a", "b"))
-    assert "is no table" in refused(saved(tmp_path, np.zeros((3, 3))), drop=("a",))
+    assert "leave no column of" in refused(path, drop=("a", "b"))
+    assert "is not a table" in refused(saved(tmp_path, np.zeros((3, 3))), drop=("a",))
 
 
 def test_parquet_text_and_gaps_are_named(tmp_path):
@@ -167,7 +167,7 @@ def test_parquet_text_and_gaps_are_named(tmp_path):
     assert "t.parquet" in sentence and "'s' (such as 'x')" in sentence and "'l'" in sentence
     pq.write_table(pa.table({"a": [1.0, None, float("nan")], "n": pa.nulls(3)}), path)
     assert "column 'a' (2), column 'n' (3)" in refused(path)
-    assert "no value at all in column 'n'" in refused(path, missing="mean")
+    assert "no values at all in column 'n'" in refused(path, missing="mean")
     assert "Every row" in refused(path, missing="drop")
     pq.write_table(pa.table({"a": pa.array([], pa.float64())}), path)
     assert "no rows" in refused(path)
@@ -187,16 +187,16 @@ def test_pictures_of_two_sizes_name_both_files(tmp_path):
 
 def test_folders_without_pictures_and_single_pictures_are_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("x")
-    assert "holds no pictures" in refused(tmp_path)
+    assert "contains no images" in refused(tmp_path)
     Image.new("L", (4, 3)).save(tmp_path / "a.png")
-    assert "give the folder" in refused(tmp_path / "a.png")
+    assert "name the folder" in refused(tmp_path / "a.png")
     (tmp_path / "b.png").write_text("no picture")
-    assert "b.png is not a readable picture" in refused(tmp_path)
+    assert "b.png is not a readable image" in refused(tmp_path)
 
 
 def test_paths_that_lead_nowhere_are_named(tmp_path):
     assert "There is no file or folder" in refused(tmp_path / "nothing.csv")
-    assert "of no known kind" in refused(text(tmp_path, "x", "a.docx"))
+    assert "not of a supported type" in refused(text(tmp_path, "x", "a.docx"))
     os.mkfifo(tmp_path / "pipe.csv")
     assert "neither a file nor a folder" in refused(tmp_path / "pipe.csv")
 
@@ -211,7 +211,7 @@ def test_a_file_without_read_permission_is_named(tmp_path):
     try:
         if was == 0:
             os.seteuid(65534)  # root may read anything
-        assert refused(path) == f"{path} may not be read: permission denied."
+        assert refused(path) == f"{path} cannot be read: permission denied."
     finally:
         os.seteuid(was)
 

@@ -59,7 +59,7 @@ def test_flat_rows_are_pictures_where_their_shape_is_given(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(24.0).reshape(4, 6))
     assert opened(tmp_path / "a.npy").image is None
     assert opened(tmp_path / "a.npy", image=(3, 2)).image == (3, 2)
-    with pytest.raises(DataError, match=r"a\.npy has 6 columns, which is no 3×3 picture"):
+    with pytest.raises(DataError, match=r"a\.npy has 6 columns, which do not make an image of 3×3"):
         opened(tmp_path / "a.npy", image=(3, 3))
     with pytest.raises(RecipeError, match=r"data\.image"):
         opened(tmp_path / "a.npy", image=(6,))

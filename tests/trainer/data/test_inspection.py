@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainer.data import ArraySource, DataOptions, Dataset, describe, examine, load
-from trainer.data.statistics import Moments, moments, statistics
+from trainer.data import ArraySource, DataOptions, Dataset, describe, inspect_rows, load
+from trainer.data.inspection import RunningMoments, compute_moments, compute_statistics
 from trainer.errors import DataError, RecipeError
 
 
@@ -16,11 +16,11 @@ def dataset(x, image=None, features=None):
 
 def look(x, normalise="auto", image=None, features=None, train=None):
     train = np.arange(len(x)) if train is None else train
-    return examine(dataset(x, image, features), DataOptions("d", normalise=normalise), train)
+    return inspect_rows(dataset(x, image, features), DataOptions("d", normalise=normalise), train)
 
 
-def seen_by_model(x, examination):
-    return (np.asarray(x, np.float64) - examination.shift) / examination.scale
+def seen_by_model(x, inspection):
+    return (np.asarray(x, np.float64) - inspection.shift) / inspection.scale
 
 
 @pytest.mark.parametrize("values", [1, 50, 10**6])
@@ -28,7 +28,7 @@ def test_streamed_moments_equal_numpys(values):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1003, 4)) * [1, 1e-3, 1e3, 1] + [0, 1e6, 0, -5]
     train = np.sort(rng.choice(1003, 800, replace=False))
-    seen = statistics(ArraySource(x), train, values)
+    seen = compute_statistics(ArraySource(x), train, values)
     np.testing.assert_allclose(seen.moments.mean, x[train].mean(0), rtol=1e-12)
     np.testing.assert_allclose(seen.moments.std, x[train].std(0), rtol=1e-6)
     np.testing.assert_array_equal(seen.minimum, x.min(0))
@@ -45,9 +45,9 @@ def test_variance_survives_a_mean_a_billion_times_the_spread():
 def test_moments_merge_the_same_wherever_the_rows_are_cut(data, n):
     x = np.random.default_rng(n).normal(3, 2, size=(n, 2))
     cuts = sorted(data.draw(st.lists(st.integers(1, n - 1), unique=True)))
-    total = Moments(0, np.zeros(2), np.zeros(2))
+    total = RunningMoments(0, np.zeros(2), np.zeros(2))
     for part in np.split(x, cuts):
-        total = total.merge(moments(part))
+        total = total.merge(compute_moments(part))
     np.testing.assert_allclose(total.mean, x.mean(0))
     np.testing.assert_allclose(total.std, x.std(0))
 
@@ -110,7 +110,7 @@ def test_constant_columns_are_noted_and_keep_scale_1():
     e = look(x, features=("a", "b", "c"))
     assert e.scale[1:].tolist() == [1, 1]
     np.testing.assert_allclose(seen_by_model(x, e)[:, 1:], 0, atol=1e-12)
-    assert e.notes == ("Column 'b', column 'c' are constant: nothing can be learnt there.",)
+    assert e.notes == ("Column 'b', column 'c' are constant: nothing to learn there.",)
 
 
 def test_a_column_constant_in_the_training_rows_only_keeps_scale_1():
@@ -120,7 +120,7 @@ def test_a_column_constant_in_the_training_rows_only_keeps_scale_1():
 
 
 def test_rows_that_are_all_the_same_are_refused():
-    with pytest.raises(DataError, match="Every row of d is the same"):
+    with pytest.raises(DataError, match="All rows of d are equal"):
         look(np.ones((5, 3)))
 
 
@@ -134,13 +134,13 @@ def test_values_that_are_no_numbers_are_named_and_counted(bad, image, name):
 
 
 def test_values_beyond_float32_are_refused():
-    with pytest.raises(DataError, match=r"Column 'big' of d runs from .* rescale"):
+    with pytest.raises(DataError, match=r"Column 'big' of d has values from .* Rescale"):
         look(np.array([[1.0, 1e300], [2.0, 1.0]]), features=("a", "big"))
 
 
 def test_the_description_shows_what_was_chosen():
     digits = load(DataOptions("digits"))
-    text = describe(digits, examine(digits, DataOptions("digits"), np.arange(digits.rows)))
+    text = describe(digits, inspect_rows(digits, DataOptions("digits"), np.arange(digits.rows)))
     for word in (
         "digits",
         "1,797",
@@ -154,12 +154,14 @@ def test_the_description_shows_what_was_chosen():
         assert word in text
     x = np.array([[1.0, 5.0], [3.0, 5.0]])
     table = dataset(x, features=("a", "b"))
-    text = describe(table, examine(table, DataOptions("d"), np.arange(2)))
+    text = describe(table, inspect_rows(table, DataOptions("d"), np.arange(2)))
     assert "Column 'b' is constant" in text and "per column" in text and "linear" in text
 
 
 def test_words_that_are_no_option_are_recipe_errors():
-    with pytest.raises(RecipeError, match=r"data\.normalise is 'x'.*auto, none, unit, standard"):
+    with pytest.raises(
+        RecipeError, match=r"data\.normalise` must be one of auto, none, unit, standard; got 'x'"
+    ):
         DataOptions("d", normalise="x")
-    with pytest.raises(RecipeError, match=r"data\.missing is 'x'"):
+    with pytest.raises(RecipeError, match=r"missing` must be one of refuse, drop, mean; got 'x'"):
         DataOptions("d", missing="x")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trainer.data import DataOptions, GaussianMixture, Spiral, load
-from trainer.data.synthetic import gaussian, mixture
+from trainer.data.synthetic import make_gaussian, make_mixture
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_posterior_equals_the_integral_over_a_grid(two_in_the_plane):
 
 
 def test_posterior_of_one_gaussian_is_linear_with_one_covariance():
-    law = gaussian()
+    law = make_gaussian()
     C, m, s = law.covariances[0], law.means[0], np.full(8, 0.7)
     x = law.sample(5, np.random.default_rng(0))
     mean, covariance = law.posterior(x, s)
@@ -69,7 +69,7 @@ def test_posterior_stays_finite_far_from_every_component(two_in_the_plane):
 
 
 def test_samples_have_the_laws_mean_and_covariance():
-    law = mixture()
+    law = make_mixture()
     x = law.sample(200_000, np.random.default_rng(0))
     m = law.weights @ law.means
     away = law.means - m
@@ -107,5 +107,5 @@ def test_spiral_samples_lie_on_the_curve_up_to_the_noise():
 def test_synthetic_data_repeat_with_their_seed(name):
     one, same, other = (load(DataOptions(name, rows=50, seed=s)) for s in (1, 1, 2))
     assert one.fingerprint == same.fingerprint != other.fingerprint
-    assert one.rows == 50 and one.truth is not None and one.source.dtype == np.float32
+    assert one.rows == 50 and one.law is not None and one.source.dtype == np.float32
     assert load(DataOptions(name)).rows == 20_000

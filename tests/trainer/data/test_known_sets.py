@@ -1,6 +1,6 @@
-"""Data sets known by name: found where they usually are, upright, with their own split."""
+"""Data sets known by name: located as the user says, upright, with their own validation rows."""
 
-from pathlib import Path
+import os
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ import scipy.io
 from trainer.data import DataOptions, load, split
 from trainer.errors import DataError, RecipeError
 
-SHARED = Path("/work/shared/data")
+REAL_FILES = os.environ.get("LOCALMOMENTS_DATA")
 
 
 def whole(dataset):
@@ -55,9 +55,9 @@ def test_mnist_reads_idx_files_in_a_folder(tmp_path, to_idx):
     np.testing.assert_array_equal(whole(named("mnist", tmp_path)), x.reshape(12, -1))
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the real files are not on this machine")
+@pytest.mark.skipif(not REAL_FILES, reason="LOCALMOMENTS_DATA does not name the real files")
 def test_the_real_files_have_their_known_shapes():
-    mnist, frey = named("mnist", SHARED), named("frey", SHARED)
+    mnist, frey = named("mnist", REAL_FILES), named("frey", REAL_FILES)
     parts = split(mnist, DataOptions("mnist"))
     assert (mnist.rows, mnist.dims, len(parts.validation), parts.validation[0]) == (
         60_000,
@@ -66,7 +66,7 @@ def test_the_real_files_have_their_known_shapes():
         50_000,
     )
     assert (frey.rows, frey.dims, frey.image) == (1965, 560, (28, 20))
-    olivetti = named("olivetti", SHARED)
+    olivetti = named("olivetti", REAL_FILES)
     mean = whole(olivetti).mean(0).reshape(64, 64)
     assert (olivetti.rows, olivetti.image) == (400, (64, 64))
     assert np.abs(mean - mean[:, ::-1]).sum() < np.abs(mean - mean[::-1]).sum()
@@ -101,13 +101,13 @@ def test_tfd_holds_out_its_folds_test_rows(toronto):
 
 def test_tfd_sentences(toronto):
     folder, images, _, _ = toronto
-    with pytest.raises(RecipeError, match=r"data\.fold is 6; the folds are 1 to 5"):
+    with pytest.raises(RecipeError, match=r"data\.fold` must be 1 to 5; got 6"):
         named("tfd", folder, fold=6)
     scipy.io.savemat(folder / "bare.mat", {"images": images})
     with pytest.raises(DataError, match=r"bare\.mat has no variable 'folds'; it has images"):
         named("tfd", folder / "bare.mat", fold=1)
     (folder / "new.mat").write_bytes(b"MATLAB 7.3 MAT-file" + bytes(600))
-    with pytest.raises(DataError, match=r"new\.mat is a MATLAB 7\.3 file; save it again"):
+    with pytest.raises(DataError, match=r"new\.mat is a MATLAB 7\.3 file\. Save it again"):
         named("tfd", folder / "new.mat")
 
 
@@ -120,20 +120,34 @@ def test_a_truncated_mat_is_named(toronto, part):
         named("tfd", path, fold=1)
 
 
-def test_a_named_set_that_is_nowhere_says_which_file_is_wanted(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(
-        DataError, match=r"'tfd' needs one of the files TFD_48x48\.mat.*--data PATH"
-    ):
-        named("tfd")
+def test_without_a_path_the_error_names_the_file_and_how_to_say_where_it_is(tmp_path, monkeypatch):
+    monkeypatch.delenv("LOCALMOMENTS_DATA", raising=False)
     (tmp_path / "data").mkdir()
     np.savez(tmp_path / "data" / "frey-faces.npz", x=np.zeros((3, 560), np.uint8))
-    assert named("frey").rows == 3
+    monkeypatch.chdir(tmp_path)  # no folder is searched unless the user names it
+    with pytest.raises(
+        DataError, match=r"'frey' needs the file frey-faces\.npz .*--data PATH or LOCALMOMENTS_DATA"
+    ):
+        named("frey")
+
+
+def test_the_environment_names_the_file_or_its_folder(tmp_path, monkeypatch):
+    np.savez(tmp_path / "frey-faces.npz", x=np.zeros((3, 560), np.uint8))
+    for place in (tmp_path, tmp_path / "frey-faces.npz"):
+        monkeypatch.setenv("LOCALMOMENTS_DATA", str(place))
+        assert named("frey").rows == 3
+    with pytest.raises(DataError, match=r"There is no file or folder .*other\.npz"):
+        named("frey", tmp_path / "other.npz")  # --data comes first
+
+
+def test_a_folder_without_the_file_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"mnist-train\.npz .*The folder .* has no such file"):
+        named("mnist", tmp_path)
 
 
 def test_rows_of_another_width_are_refused(tmp_path):
     np.savez(tmp_path / "x.npz", x=np.zeros((3, 100), np.uint8))
-    with pytest.raises(DataError, match=r"x\.npz has rows of 100 values; 'mnist' has 784"):
+    with pytest.raises(DataError, match=r"x\.npz has rows of 100 values, but 'mnist' has 784"):
         named("mnist", tmp_path / "x.npz")
 
 

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from trainer.data import ArraySource, DataOptions, NpySource, load
 from trainer.data.arrays import open_npy
-from trainer.data.source import blocks
+from trainer.data.sources import blocks
 from trainer.errors import DataError
 
 
@@ -62,7 +62,7 @@ def test_rows_out_of_range_are_refused(pair):
 def test_a_file_that_shrinks_while_it_is_read_is_named(tmp_path, pair):
     _, disk = pair
     os.truncate(tmp_path / "x.npy", 200)
-    with pytest.raises(DataError, match=r"x\.npy has become shorter"):
+    with pytest.raises(DataError, match=r"x\.npy became shorter"):
         disk.read(0, 101)
 
 

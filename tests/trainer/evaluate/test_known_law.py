@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from localmoments.columns import Normaliser
-from trainer.data.synthetic import truth
+from trainer.data.synthetic import SYNTHETIC
 from trainer.evaluate.known_law import against_exact
 
 LAWS = ["gaussian", "mixture", "spiral"]
@@ -17,7 +17,7 @@ def units_of(law):
 
 @pytest.mark.parametrize("name", LAWS)
 def test_exact_draws_have_a_ratio_of_about_one(name):
-    law = truth(name)
+    law = SYNTHETIC[name]()
     ratios = [
         against_exact(law.sample(2_000, np.random.default_rng(seed)), law, units_of(law))["ratio"]
         for seed in range(4)
@@ -28,7 +28,7 @@ def test_exact_draws_have_a_ratio_of_about_one(name):
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("factor, shift", [(0.8, 0.0), (1.0, 0.3)])
 def test_a_wrong_spread_or_place_shows_in_the_ratio_and_in_its_moment(name, factor, shift):
-    law, units = truth(name), units_of(truth(name))
+    law, units = SYNTHETIC[name](), units_of(SYNTHETIC[name]())
     x = law.sample(2_000, np.random.default_rng(1))
     wrong = x.mean(0) + factor * (x - x.mean(0)) + shift * units.scale
     found = against_exact(wrong, law, units)
@@ -38,6 +38,6 @@ def test_a_wrong_spread_or_place_shows_in_the_ratio_and_in_its_moment(name, fact
 
 
 def test_repeats():
-    law = truth("mixture")
+    law = SYNTHETIC["mixture"]()
     x = law.sample(500, np.random.default_rng(1))
     assert against_exact(x, law, units_of(law)) == against_exact(x, law, units_of(law))
