@@ -1,16 +1,16 @@
-"""How many samples of an image model are no pictures at all: blank, white, or black with specks.
+"""Count the samples of an image model that are broken: blank, white, or black with specks.
 
     python benchmarks/broken.py models/mnist-dae/1 --data mnist-train.npz
 
-A sample is broken if it is one of
+A sample is broken if it is
 
-    white     brighter on average than every real image
-    blank     on average less than half as bright as the darkest real image
-    specks    its largest stroke has less than half the pixels of the smallest of any real image
+    white     its mean brightness exceeds that of every real image
+    blank     its mean brightness is below half of that of the darkest real image
+    specks    its largest stroke has less than half the pixels of the smallest in a real image
 
-where a stroke is a connected region (8 neighbours) of pixels above 0.3 of the image's own maximum.
-The bounds come from all images of the training file; by them no real image is broken. Samples are
-the emitted means of many chains of the default kernel that began in noise.
+where a stroke is a connected region (8 neighbours) of pixels above 0.3 of the image's maximum. The
+bounds come from all images of the training file, so no real image counts as broken. Samples are the
+means of many chains of the default kernel, started from noise.
 """
 
 import argparse
@@ -35,24 +35,24 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Bounds:
-    """What real images allow."""
+    """Limits of real images."""
 
     darkest: float
     brightest: float
     smallest_stroke: float  # pixels
 
-    def broken(self, images: Floats) -> dict[str, Bools]:
-        """Which images (n, h, w) are broken, and how."""
+    def find_broken(self, images: Floats) -> dict[str, Bools]:
+        """Return for each kind of fault which images (n, h, w) have it."""
         brightness = images.mean((1, 2))
         return {
             "white": brightness > self.brightest,
             "blank": brightness < self.darkest / 2,
-            "specks": stroke_sizes(images) < self.smallest_stroke / 2,
+            "specks": measure_strokes(images) < self.smallest_stroke / 2,
         }
 
 
-def stroke_sizes(images: Floats) -> NDArray[np.float64]:
-    """Pixels of the largest stroke of each image (n, h, w)."""
+def measure_strokes(images: Floats) -> NDArray[np.float64]:
+    """Return the number of pixels in the largest stroke of each image (n, h, w)."""
     sizes = np.zeros(len(images))
     for i, image in enumerate(images):
         labels, count = ndimage.label(image > STROKE * image.max(), NEIGHBOURS)
@@ -60,14 +60,14 @@ def stroke_sizes(images: Floats) -> NDArray[np.float64]:
     return sizes
 
 
-def bounds_of(images: Floats) -> Bounds:
+def find_bounds(images: Floats) -> Bounds:
     brightness = images.mean((1, 2))
     return Bounds(float(brightness.min()), float(brightness.max()),
-                  float(stroke_sizes(images).min()))  # fmt: skip
+                  float(measure_strokes(images).min()))  # fmt: skip
 
 
 def load_images(path: Path) -> Floats:
-    """The images of an .npz in [0, 1]; (n, h, w)."""
+    """Read the images of an .npz, scaled to [0, 1]; (n, h, w)."""
     with np.load(path) as arrays:
         images = next(a for a in (arrays[name] for name in arrays.files) if a.ndim >= 2)
     side = round(images[0].size ** 0.5)
@@ -77,21 +77,21 @@ def load_images(path: Path) -> Floats:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("artefact", type=Path, help="the model's folder")
-    parser.add_argument("--data", type=Path, required=True, help="the real images, an .npz file")
+    parser.add_argument("artefact", type=Path, help="folder of a model's version")
+    parser.add_argument("--data", type=Path, required=True, help=".npz file with real images")
     parser.add_argument("--samples", type=int, default=100_000)
     parser.add_argument("--chains", type=int, default=500)
     parser.add_argument("--burn-in", type=int, default=100, help="steps before the first sample")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--pictures", type=Path, help="save the broken samples, an .npy file")
+    parser.add_argument("--pictures", type=Path, help="save the broken samples to this .npy file")
     args = parser.parse_args()
 
-    bounds = bounds_of(load_images(args.data))
+    bounds = find_bounds(load_images(args.data))
     model = Model.open(args.artefact)
     walk = make_transition(model, seed=args.seed)
     state = encode_state(model, walk.kernel, draw_starts(model, args.chains, args.seed, "noise"))
     kept = -(-args.samples // args.chains)
-    counts, found, seen = dict.fromkeys(("white", "blank", "specks"), 0), [], 0
+    counts, faulty, seen = dict.fromkeys(("white", "blank", "specks"), 0), [], 0
     scale = model.manifest.normaliser.scale.max()
     steps = positions(model, walk, state, args.burn_in + kept)
     for position in tqdm(steps, total=args.burn_in + kept):
@@ -99,11 +99,11 @@ def main() -> None:
             continue
         x = np.asarray(model.manifest.normaliser.to_user(position.mean)) / scale
         images = x.reshape(len(x), *model.manifest.image or ()).astype(np.float32)
-        flags = bounds.broken(images)
+        flags = bounds.find_broken(images)
         seen += len(images)
         counts = {name: counts[name] + int(flags[name].sum()) for name in counts}
-        found.append(images[np.logical_or.reduce(list(flags.values()))])
-    broken = np.concatenate(found)
+        faulty.append(images[np.logical_or.reduce(list(flags.values()))])
+    broken = np.concatenate(faulty)
     if args.pictures:
         np.save(args.pictures, broken)
     print(json.dumps({"model": str(args.artefact), "samples": seen, "broken": len(broken),

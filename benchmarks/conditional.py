@@ -1,12 +1,12 @@
-"""Figures of conditional sampling: Gaussians, the spiral's slices, halves of digits, and costs.
+"""Measure conditional sampling: Gaussians, slices of the spiral, halves of digits, and its cost.
 
     python -m benchmarks.conditional gaussian
     python -m benchmarks.conditional spiral
     python -m benchmarks.conditional mnist --data mnist-train.npz --pictures out.png
     python -m benchmarks.conditional cost
 
-"before" is what `clamp` did up to version 1: after each step of the kernel, put the known columns
-back. It was kept here to compare with.
+"before" is how `clamp` worked at first: after each step of the kernel, it reset the known columns.
+It is kept here for comparison.
 """
 
 import argparse
@@ -39,19 +39,21 @@ HELD_OUT = 10_000  # last rows
 EXAMPLES = 60_000  # that the classifier sees
 
 
-def clamp_of(mask: NDArray[np.bool_], values: Floats) -> Clamp:
+def make_hard_clamp(mask: NDArray[np.bool_], values: Floats) -> Clamp:
     return Clamp(
         np.atleast_2d(mask), np.atleast_2d(values), np.zeros((1, mask.shape[-1]), np.float32)
     )
 
 
-def conditional(model: Model, clamp: Clamp, seed: int = 1) -> Transition:
-    """As a request that says no more than `clamp`."""
+def make_conditional(model: Model, clamp: Clamp, seed: int = 1) -> Transition:
+    """Return the transition of a request with `clamp` and no other options."""
     return make_transition(model, seed=seed, clamp=clamp)
 
 
-def held(model: Model, clamp: Clamp, x: Floats, steps: int, seed: int = 1) -> Iterator[Any]:
-    """The clamp of version 1: (state, mean) after each step."""
+def run_with_reset(
+    model: Model, clamp: Clamp, x: Floats, steps: int, seed: int = 1
+) -> Iterator[Any]:
+    """Yield (state, mean) after each step of the former clamp."""
     walk = make_transition(model, seed=seed)
     for step in range(steps):
         (position,) = positions(model, walk, x, 1, first=step)
@@ -59,8 +61,10 @@ def held(model: Model, clamp: Clamp, x: Floats, steps: int, seed: int = 1) -> It
         yield x, clamp.hold(position.mean)
 
 
-def drawn(model: Model, clamp: Clamp, x: Floats, steps: int, seed: int = 1) -> Iterator[Any]:
-    for position in positions(model, conditional(model, clamp, seed), x, steps):
+def run_conditional(
+    model: Model, clamp: Clamp, x: Floats, steps: int, seed: int = 1
+) -> Iterator[Any]:
+    for position in positions(model, make_conditional(model, clamp, seed), x, steps):
         yield position.state, position.mean
 
 
@@ -68,7 +72,7 @@ def drawn(model: Model, clamp: Clamp, x: Floats, steps: int, seed: int = 1) -> I
 
 
 class Normal(Model):
-    """The local moments of N(0, C) in closed form: r(x) = A x and A = C (C + t²)⁻¹."""
+    """A model with the local moments of N(0, C) in closed form: r(x) = A x, A = C (C + t²)⁻¹."""
 
     def __init__(self, C: Doubles, levels: tuple[float, float]) -> None:
         like = Model.open(MODELS / "digits-dae/1", threads=1).manifest
@@ -84,8 +88,8 @@ class Normal(Model):
         return {name: array.astype(np.float32) for name, array in out.items()}
 
 
-def burn_in(C: Doubles, mask: NDArray[np.bool_], t: float) -> int:
-    """Steps until a thousandth of the slowest mode is left.
+def count_burn_in(C: Doubles, mask: NDArray[np.bool_], t: float) -> int:
+    """Return the steps until a thousandth of the slowest mode is left.
 
     A step down from level t is X given y = x + tε, so the unknown columns, of conditional
     covariance V, forget by V (V + t²)⁻¹.
@@ -94,28 +98,28 @@ def burn_in(C: Doubles, mask: NDArray[np.bool_], t: float) -> int:
     return int(np.ceil(np.log(0.001) / np.log(slowest / (slowest + t**2))))
 
 
-def deviations(x: Doubles, truth: Gaussian) -> tuple[Doubles, Doubles]:
-    """z of the mean and of all entries of the covariance, for independent rows of x.
+def compute_z_scores(x: Doubles, truth: Gaussian) -> tuple[Doubles, Doubles]:
+    """Return z-scores of the mean and of all entries of the covariance, for independent rows of x.
 
-    The rows are divided by the true covariance's root first, which makes the z independent.
+    The rows are first divided by a root of the true covariance, which makes the z independent.
     """
     n, root = len(x), np.linalg.cholesky(truth.covariance)
-    e = np.linalg.solve(root, (x - truth.mean).T).T  # (n, u), N(0, I) if all is well
+    e = np.linalg.solve(root, (x - truth.mean).T).T  # (n, u), N(0, I) if x has the true law
     S = e.T @ e / n - np.eye(e.shape[1])  # an entry's variance is 1/n, on the diagonal 2/n
     upper = np.triu_indices(e.shape[1])
     z = np.sqrt(n / np.where(upper[0] == upper[1], 2.0, 1.0)) * S[upper]
     return np.sqrt(n) * e.mean(0), z
 
 
-def gaussian(columns: list[int], tops: list[float], walkers: int) -> None:
-    """Random masks, one for each group of walkers, which all run in one batch.
+def measure_gaussian(columns: list[int], tops: list[float], walkers: int) -> None:
+    """Draw random masks, one for each group of walkers; all walkers run in one batch.
 
-    Walkers are independent, and only the last step of each counts.
+    Walkers are independent, and only the last step of each is used.
     """
     print("| columns | masks | levels | steps | mean: RMS z, max | covariance: RMS z, max |\n"
           "|---|---|---|---|---|---|")  # fmt: skip
     for d in columns:
-        masks = max(1, 48 // d)  # fewer unknown columns, fewer z: so more masks
+        masks = max(1, 48 // d)  # few columns give few z-scores, so use more masks
         rng = np.random.default_rng(d)
         Q = np.linalg.qr(rng.standard_normal((d, d)))[0]
         C = (Q * np.geomspace(0.1, 2.0, d)) @ Q.T
@@ -130,15 +134,15 @@ def gaussian(columns: list[int], tops: list[float], walkers: int) -> None:
             mask.repeat(walkers, 0), values.repeat(walkers, 0), np.zeros((1, d), np.float32)
         )
         for top in tops:
-            model, steps = Normal(C, (0.25, top)), burn_in(C, mask, top)
+            model, steps = Normal(C, (0.25, top)), count_burn_in(C, mask, top)
             start = each.start(np.zeros((masks * walkers, d), np.float32))
-            *_, (x, _) = drawn(model, each, start, steps, seed=d)
+            *_, (x, _) = run_conditional(model, each, start, steps, seed=d)
             means, entries = [], []
             for m, v, rows in zip(mask, values, x.reshape(masks, walkers, d), strict=True):
                 seen = Measurement.of_columns(m, v.astype(np.float64), np.zeros(d))
                 given = Gaussian(np.zeros(d), C).given(seen)
                 free = Gaussian(given.mean[~m], given.covariance[~m][:, ~m])
-                of_mean, of_covariance = deviations(rows[:, ~m].astype(np.float64), free)
+                of_mean, of_covariance = compute_z_scores(rows[:, ~m].astype(np.float64), free)
                 means.append(of_mean)
                 entries.append(of_covariance)
             cells = [
@@ -152,8 +156,8 @@ def gaussian(columns: list[int], tops: list[float], walkers: int) -> None:
 # --- the spiral -----------------------------------------------------------------------------------
 
 
-def slice_of_truth(column: int, value: float) -> Doubles:
-    """Masses of the bins under the true law of the other column, by quadrature along the curve."""
+def compute_true_slice(column: int, value: float) -> Doubles:
+    """Return the true mass of each bin of the other column, by quadrature along the curve."""
     truth = Spiral()
     t = np.sqrt(np.linspace(truth.first**2, truth.last**2, 100_001))
     curve = truth._curve((t[1:] + t[:-1]) / 2)[0]
@@ -164,12 +168,12 @@ def slice_of_truth(column: int, value: float) -> Doubles:
     return masses
 
 
-def total_variation(truth: Doubles, samples: Doubles) -> float:
-    found = np.histogram(samples, BINS)[0] / len(samples)
-    return float(0.5 * (np.abs(truth - found).sum() + 1 - found.sum()))
+def compute_total_variation(truth: Doubles, samples: Doubles) -> float:
+    masses = np.histogram(samples, BINS)[0] / len(samples)
+    return float(0.5 * (np.abs(truth - masses).sum() + 1 - masses.sum()))  # outside the bins too
 
 
-def spiral(walkers: int, steps: int) -> None:
+def measure_spiral(walkers: int, steps: int) -> None:
     model = Model.open(MODELS / "spiral-dae/1", threads=1)
     units, every = model.manifest.normaliser, []
     print("| known | value | before | now |\n|---|---|---|---|")
@@ -177,16 +181,16 @@ def spiral(walkers: int, steps: int) -> None:
         for value in np.arange(-0.9, 1.35, 0.2):
             row = np.zeros((1, 2))
             row[0, column] = value
-            clamp = clamp_of(np.arange(2) == column, units.to_model(row))
+            clamp = make_hard_clamp(np.arange(2) == column, units.to_model(row))
             x, truth = (
                 clamp.start(draw_starts(model, walkers, 1)),
-                slice_of_truth(column, value),
+                compute_true_slice(column, value),
             )
             both = []
-            for chain in (held, drawn):
+            for chain in (run_with_reset, run_conditional):
                 states = [state for state, _ in chain(model, clamp, x, steps)][steps // 3 :]
                 samples = np.concatenate([units.to_user(s)[:, 1 - column] for s in states])
-                both.append(total_variation(truth, samples))
+                both.append(compute_total_variation(truth, samples))
             every.append(both)
             print(f"| x{column} | {value:.1f} | {both[0]:.2f} | {both[1]:.2f} |", flush=True)
     print("mean, largest:", np.mean(every, axis=0).round(3), np.max(every, axis=0).round(3))
@@ -195,8 +199,8 @@ def spiral(walkers: int, steps: int) -> None:
 # --- halves of digits -----------------------------------------------------------------------------
 
 
-def classifier_of(x: Floats, y: NDArray[np.int64]) -> Classifier:
-    """Trained on rows that are not held out."""
+def load_classifier(x: Floats, y: NDArray[np.int64]) -> Classifier:
+    """Train a classifier on the rows that are not held out, or load it from the cache."""
 
     def make() -> Tensors:
         network, names = train((28, 28), x[:-HELD_OUT], y[:-HELD_OUT], lambda n: None, EXAMPLES)
@@ -209,18 +213,18 @@ def classifier_of(x: Floats, y: NDArray[np.int64]) -> Classifier:
     return judged(network.eval(), names, x[-HELD_OUT:], y[-HELD_OUT:])
 
 
-def seam(images: Floats) -> float:
-    """Mean difference across the edge between the halves."""
+def measure_seam(images: Floats) -> float:
+    """Return the mean difference across the edge between the halves."""
     rows = images.reshape(-1, 28, 28)
     return float(np.abs(rows[:, 14] - rows[:, 13]).mean())
 
 
-def mnist(data: Path, digits: int, steps: int, pictures: Path | None) -> None:
+def measure_mnist(data: Path, digits: int, steps: int, pictures: Path | None) -> None:
     model = Model.open(MODELS / "mnist-dae/1", threads=1)
     with np.load(data) as file:
         x = (file["x"].reshape(-1, 784) / np.float32(255)).astype(np.float32)
         y = file["y"].astype(np.int64)
-    classifier = classifier_of(x, y)
+    classifier = load_classifier(x, y)
     pick = np.random.default_rng(0).choice(HELD_OUT, digits, replace=False) + len(x) - HELD_OUT
     truth, labels = x[pick], y[pick]
     right = (classifier.names[classifier.predict(truth)] == labels).mean()
@@ -231,9 +235,9 @@ def mnist(data: Path, digits: int, steps: int, pictures: Path | None) -> None:
           "|---|---|---|---|---|")  # fmt: skip
     shown = [truth]
     for name, mask in (("lower", np.arange(784) >= 392), ("upper", np.arange(784) < 392)):
-        clamp = clamp_of(mask, truth)
+        clamp = make_hard_clamp(mask, truth)
         start = clamp.start(draw_starts(model, digits, 1))
-        for kind, chain in (("before", held), ("now", drawn)):
+        for kind, chain in (("before", run_with_reset), ("now", run_conditional)):
             means = [mean for _, mean in chain(model, clamp, start, steps)]
             half = means[steps // 2 :]
             classes = np.stack([classifier.names[classifier.predict(m)] for m in half])  # (n, W)
@@ -241,7 +245,7 @@ def mnist(data: Path, digits: int, steps: int, pictures: Path | None) -> None:
                 (classes == labels).mean(),
                 np.array([np.bincount(c).argmax() for c in classes.T]),
             )
-            ratio = np.mean([seam(m) for m in half]) / seam(truth)
+            ratio = np.mean([measure_seam(m) for m in half]) / measure_seam(truth)
             print(f"| {name} half | {kind} | {agree:.3f} | {(most == labels).mean():.3f} | "
                   f"{ratio:.2f} |", flush=True)  # fmt: skip
             shown.append(means[-1])
@@ -254,7 +258,7 @@ def mnist(data: Path, digits: int, steps: int, pictures: Path | None) -> None:
 # --- what a step costs ----------------------------------------------------------------------------
 
 
-def cost(rounds: int) -> None:
+def measure_cost(rounds: int) -> None:
     print("| model | columns | walkers | plain step, ms | clamped step, ms | ratio |\n"
           "|---|---|---|---|---|---|")  # fmt: skip
     for name in ("spiral-dae", "digits-dae", "mnist-dae"):
@@ -262,15 +266,15 @@ def cost(rounds: int) -> None:
         d = model.manifest.input_dims
         for walkers in (1, 64):
             x = draw_starts(model, walkers, 1)
-            clamp = clamp_of(np.arange(d) < d // 2, x[:1])
-            plain, clamped = make_transition(model, seed=1), conditional(model, clamp)
+            clamp = make_hard_clamp(np.arange(d) < d // 2, x[:1])
+            plain, clamped = make_transition(model, seed=1), make_conditional(model, clamp)
             times: dict[bool, list[float]] = {False: [], True: []}
-            for _ in range(rounds):  # in turns, so that a busy machine slows both
+            for _ in range(rounds):  # in turn, so that other load slows both
                 for walk in (plain, clamped):
-                    began = time.perf_counter()
+                    start_time = time.perf_counter()
                     steps = 1 if walk.clamp else 10
                     list(positions(model, walk, clamp.start(x), steps))
-                    times[walk is clamped].append((time.perf_counter() - began) / steps)
+                    times[walk is clamped].append((time.perf_counter() - start_time) / steps)
             a, b = (1000 * float(np.median(times[k])) for k in (False, True))
             print(f"| {name} | {d} | {walkers} | {a:.2f} | {b:.1f} | {b / a:.0f} |", flush=True)
 
@@ -282,19 +286,19 @@ def main() -> None:
     parser.add_argument("--data", help="MNIST's file or its folder (default: $LOCALMOMENTS_DATA)")
     parser.add_argument("--columns", type=int, nargs="+", default=[2, 8, 24, 64])
     parser.add_argument("--levels", type=float, nargs="+", default=[2.0, 1.0, 0.5])
-    parser.add_argument("--walkers", type=int, help="for each mask (2000) or slice (64)")
+    parser.add_argument("--walkers", type=int, help="walkers per mask (2000) or slice (64)")
     parser.add_argument("--digits", type=int, default=200)
     parser.add_argument("--steps", type=int, default=0)
     parser.add_argument("--pictures", type=Path)
-    asked = parser.parse_args()
-    if asked.what == "gaussian":
-        gaussian(asked.columns, asked.levels, asked.walkers or 2000)
-    elif asked.what == "spiral":
-        spiral(asked.walkers or 64, asked.steps or 90)
-    elif asked.what == "mnist":
-        mnist(locate_file("mnist", asked.data), asked.digits, asked.steps or 12, asked.pictures)
+    args = parser.parse_args()
+    if args.what == "gaussian":
+        measure_gaussian(args.columns, args.levels, args.walkers or 2000)
+    elif args.what == "spiral":
+        measure_spiral(args.walkers or 64, args.steps or 90)
+    elif args.what == "mnist":
+        measure_mnist(locate_file("mnist", args.data), args.digits, args.steps or 12, args.pictures)
     else:
-        cost(asked.steps or 5)
+        measure_cost(args.steps or 5)
 
 
 if __name__ == "__main__":

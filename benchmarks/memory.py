@@ -1,7 +1,7 @@
-"""Peak resident memory of a fit on an .npy that is larger than what memory may hold.
+"""Measure the peak resident memory of a fit on an .npy that is larger than the memory limit.
 
-The fit runs in a process of its own, which reads its peak (VmHWM) from /proc when it is done: a
-peak that is kept by the kernel misses nothing between two looks.
+The fit runs in its own process, which reads its peak (VmHWM) from /proc at the end. The kernel
+keeps this peak, so no moment is missed.
 """
 
 import shutil
@@ -15,31 +15,33 @@ import numpy as np
 from trainer.config import Recipe, make_recipe
 from trainer.fit import fit
 from trainer.prepare import prepare
-from trainer.run import new_run
+from trainer.run_folder import new_run
 
 DIMS = 784
-BLOCK = 16_384  # rows written in one go
+BLOCK = 16_384  # rows per write
 STATUS = Path("/proc/self/status")
 
 
-def peak_of_large_fit(gigabytes: float, tmp: Path | None) -> float:
-    """GB (10⁹ bytes) resident at the peak of one epoch over a random file of this size."""
+def measure_large_fit(gigabytes: float, tmp: Path | None) -> float:
+    """Return the peak in GB (10⁹ bytes) of one epoch over a random file of this size."""
     if not STATUS.exists():
-        raise SystemExit(f"--large-gb reads {STATUS}, which only Linux has.")
+        raise SystemExit(f"--large-gb needs {STATUS}, which exists on Linux only.")
     with tempfile.TemporaryDirectory(dir=tmp, prefix="large-npy-") as folder:
         path = Path(folder) / "large.npy"
         write_random(path, int(gigabytes * 1e9))
-        asked = [sys.executable, __file__, str(path)]
-        done = subprocess.run(asked, check=True, stdout=subprocess.PIPE, text=True)
-    return float(done.stdout.split()[-1]) / 1e9
+        command = [sys.executable, __file__, str(path)]
+        process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return float(process.stdout.split()[-1]) / 1e9
 
 
 def write_random(path: Path, size: int) -> None:
-    """Float32 rows in [0, 1) up to `size` bytes, every one of them really on the disk."""
+    """Write float32 rows in [0, 1) up to `size` bytes; random, so that the file is not sparse."""
     free = shutil.disk_usage(path.parent).free
     if free < 1.1 * size:
-        raise SystemExit(f"{path.parent} has {free / 1e9:.1f} GB free; {size / 1e9:.1f} GB and a "
-                         "little more are needed (--tmp chooses another folder).")  # fmt: skip
+        raise SystemExit(
+            f"{path.parent} has {free / 1e9:.1f} GB free, but {1.1 * size / 1e9:.1f} GB are "
+            "needed. Choose another folder with --tmp."
+        )
     rng, rows = np.random.default_rng(0), size // (4 * DIMS)
     header = {"descr": "<f4", "fortran_order": False, "shape": (rows, DIMS)}
     with path.open("wb") as file:
@@ -49,8 +51,8 @@ def write_random(path: Path, size: int) -> None:
             file.write(rng.random(shape, dtype=np.float32).data)
 
 
-def recipe(path: Path) -> Recipe:
-    """One epoch of a small model: every row of the file is read, and little is computed."""
+def make_large_recipe(path: Path) -> Recipe:
+    """Return a recipe that reads every row once and computes little."""
     return make_recipe({
         "name": "large",
         "data": {"source": str(path)},
@@ -59,17 +61,17 @@ def recipe(path: Path) -> Recipe:
     })  # fmt: skip
 
 
-def peak_of_this_process() -> int:
-    """Bytes"""
+def read_peak() -> int:
+    """Return the peak resident memory of this process in bytes."""
     lines = STATUS.read_text().splitlines()
     kilobytes = next(line.split()[1] for line in lines if line.startswith("VmHWM:"))
     return 1024 * int(kilobytes)
 
 
 def main(path: Path) -> None:
-    wanted = recipe(path)
-    fit(wanted, prepare(wanted), new_run(path.parent / "runs", wanted))
-    print(peak_of_this_process())
+    recipe = make_large_recipe(path)
+    fit(recipe, prepare(recipe), new_run(path.parent / "runs", recipe))
+    print(read_peak())
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Does every exported graph compute what PyTorch does, for every recipe's architecture?
+"""Compare every exported graph with PyTorch, for the architecture of every recipe.
 
     python benchmarks/parity.py [RECIPE ...]
 
-Builds each shipped recipe's auto-encoder at its full size with random weights, exports all graphs
+Builds the auto-encoder of each shipped recipe at full size with random weights, exports all graphs
 and writes the largest difference over batches of 1 to 1000 rows to benchmarks/results/parity.json.
 """
 
@@ -13,27 +13,34 @@ import tempfile
 from pathlib import Path
 
 import torch
-from machine import machine
+from measure import describe_machine
 from safetensors.torch import save_file
 
 from localmoments.artefact import WEIGHTS
 from trainer.autoencoder import Architecture, AutoEncoder
 from trainer.config import RECIPES, Recipe, make_recipe, read_recipe
-from trainer.graphs import kernel_graph, make_kernels, model_graphs
-from trainer.onnx_files import CHECKED_BATCHES, TOLERANCE, check_parity, write_graph
+from trainer.graphs import (
+    CHECKED_BATCHES,
+    TOLERANCE,
+    check_parity,
+    kernel_graph,
+    model_graphs,
+    write_graph,
+)
+from trainer.kernels import make_kernels
 
 RESULTS = Path(__file__).parent / "results"
-TABLES = ("gaussian", "mixture", "spiral")  # unbounded data: a linear decoder
+TABLES = ("gaussian", "mixture", "spiral")  # unbounded data, hence a linear decoder
 TFD_DIMS = 48 * 48
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Compare exported graphs with PyTorch.")
-    parser.add_argument("recipes", nargs="*", help="names; all shipped ones without any")
+    parser.add_argument("recipes", nargs="*", help="names of recipes (default: all)")
     args = parser.parse_args()
     names = args.recipes or sorted(p.stem for p in RECIPES.glob("*.toml"))
     worst = {
-        name: recipe_parity(make_recipe(read_recipe(RECIPES / f"{name}.toml"))) for name in names
+        name: measure_parity(make_recipe(read_recipe(RECIPES / f"{name}.toml"))) for name in names
     }
     for name, graphs in worst.items():
         graph = max(graphs, key=lambda g: graphs[g])
@@ -42,18 +49,18 @@ def main() -> int:
         "tolerance": TOLERANCE,
         "batches": CHECKED_BATCHES,
         "worst": worst,
-        "machine": machine(),
+        "machine": describe_machine(),
     }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "parity.json").write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
     return 0
 
 
-def recipe_parity(recipe: Recipe) -> dict[str, float]:
-    """The largest difference of each graph of a recipe's model."""
+def measure_parity(recipe: Recipe) -> dict[str, float]:
+    """Return the largest difference of each graph of a recipe's model."""
     torch.manual_seed(0)
-    ae = AutoEncoder(architecture_of(recipe)).eval()
-    for p in ae.parameters():  # residual blocks begin at zero, which would hide them
+    ae = AutoEncoder(make_architecture(recipe)).eval()
+    for p in ae.parameters():  # residual blocks start at zero and would not be tested
         p.data += 0.1 * torch.randn_like(p) / max(1, p.shape[-1]) ** 0.5
     s = recipe.sampling
     kernels = make_kernels(ae, recipe.sigma, s.root, s.root_degree)
@@ -64,7 +71,7 @@ def recipe_parity(recipe: Recipe) -> dict[str, float]:
         return {g: check_parity(g, spec, write_graph(g, spec, folder)) for g, spec in specs.items()}
 
 
-def architecture_of(recipe: Recipe) -> Architecture:
+def make_architecture(recipe: Recipe) -> Architecture:
     m = recipe.model
     decoder = "linear" if recipe.data.source in TABLES else "sigmoid"
     dims = m.dims or TFD_DIMS

@@ -32,8 +32,8 @@ from trainer.data.synthetic import GaussianMixture, Spiral
 from trainer.evaluate import Watch, open_model, read_record, rows_for
 from trainer.evaluate.claims import claims_figures
 from trainer.evaluate.grid import Grid, best_reconstruction, solve, total_variation
-from trainer.graphs import make_kernels
 from trainer.judging import data_options
+from trainer.kernels import make_kernels
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results" / "theory.json"
@@ -244,7 +244,7 @@ def operator_on_the_line() -> dict[str, Any]:
         found[f"{sigma:g}"] = {name: total_variation(π, p) for name, π in laws.items()}
         found[f"{sigma:g}"]["smoothed data"] = total_variation(masses(LINE, AXIS, sigma), p)
         if sigma == 0.4:
-            plots.line(x[:, 0], p / AXIS.volume,
+            plots.draw_line(x[:, 0], p / AXIS.volume,
                        {k: π / AXIS.volume for k, π in laws.items()}, sigma)  # fmt: skip
     chain = closed_form_chain(LINE, 0.4, 2.0, 4000, 400)
     π = solve(AXIS, *small_step(LINE, x, 0.4, 1.0, 2.0))
@@ -295,7 +295,7 @@ def operator_in_the_plane() -> dict[str, Any]:
             key: value.reshape(grid.cells).T
             for key, value in (("p", p), ("π, by the grid", π), ("π, by a chain", walked))
         }
-    plots.plane(pictures)
+    plots.draw_plane(pictures)
     return found
 
 
@@ -364,7 +364,7 @@ def main() -> None:
     if "models" in args.what:
         body["models"] = models(args.data)
     RESULTS.write_text(json.dumps(body, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    plots.curves(body)
+    plots.draw_curves(body)
 
 
 if __name__ == "__main__":

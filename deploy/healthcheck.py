@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""healthcheck.py [/healthz|/readyz]: exit code 0 where the service of this container answers 200.
+"""healthcheck.py [/healthz|/readyz]: exit with 0 if the service of this container answers 200.
 
-http.client, since urllib would go through the proxy that the environment may name.
+It uses http.client, because urllib would use a proxy that the environment names.
 """
 
 import os

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Does a deployment keep its promises? Needs nothing but Python.
+"""Test a running deployment. Needs only Python.
 
     deploy/smoke.py http://127.0.0.1:8000
     deploy/smoke.py http://127.0.0.1:8000 http://127.0.0.1:8002 --stop 'docker stop -t 30 ...'
 
-A second address is another replica on the same Redis: chains go on there. `--stop` ends the first
-replica while it streams, and the stream must say how to go on. API_KEY is sent where it is set.
+A second address is another replica on the same Redis, where chains are resumed. `--stop` stops the
+first replica during a stream, which must end with an event to resume from. API_KEY is sent if set.
 """
 
 import argparse
@@ -21,11 +21,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 SEED, THIN = 7, 10
-LONG = 500_000  # steps: more than a replica walks before it is stopped
+LONG = 500_000  # steps; more than a replica takes before it is stopped
 
 
 class Failure(Exception):
-    """A promise that was not kept."""
+    """A check that failed."""
 
 
 class Replica:

@@ -1,4 +1,4 @@
-"""Array types used on every border."""
+"""Array types shared by all modules."""
 
 from typing import Any, TypeAlias
 
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 Floats: TypeAlias = NDArray[np.float32]
 Doubles: TypeAlias = NDArray[np.float64]
 Reals: TypeAlias = NDArray[np.float32] | NDArray[np.float64]
+Arrays: TypeAlias = dict[str, Floats]  # a graph's inputs or outputs
 Named: TypeAlias = dict[str, NDArray[Any]]
 
-FARTHEST = 1e6  # in the model's units: beyond it float32 tells points apart no more
+FARTHEST = 1e6  # in model units: beyond it, float32 cannot tell nearby points apart

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from localmoments.arrays import FARTHEST, Reals
 from localmoments.columns import Normaliser
-from localmoments.errors import ArtefactError
+from localmoments.errors import ArtefactError, InputError
 
 FORMAT = 2
 READABLE = (1, FORMAT)  # format 1 has no `moments_sigma` and no `typical`
@@ -96,6 +97,55 @@ class Manifest:
 
     def state_dims(self, kernel: str) -> int:
         return self.hidden_dims if self.kernels[kernel].space == "hidden" else self.input_dims
+
+    def choose_sigma(self, sigma: float | None) -> float:
+        """Return sigma if the model was trained at it; for None, the level for clean rows.
+
+        Raises:
+            InputError: the model was trained at one noise level, or sigma is outside its range.
+        """
+        if sigma is None:
+            return self.moments_sigma
+        if self.noise_levels is None:
+            raise InputError(f"{self.reference} was trained at one noise level; leave sigma out.")
+        low, high = self.noise_levels
+        if not low <= sigma <= high:
+            raise InputError(f"sigma is {sigma:g}, but {self.reference} knows {low:g} to {high:g}.")
+        return sigma
+
+    def check_width(self, x: Reals, name: str = "x") -> None:
+        """Raise InputError unless x is (n, d) with at least one row."""
+        if not len(x):
+            raise InputError(f"{name} has no rows.")
+        if x.shape[1] != self.input_dims:
+            raise InputError(
+                f"{name} has {x.shape[1]} columns, but {self.reference} takes {self.input_dims}."
+            )
+
+    def check_range(self, x: Reals, name: str = "x", first: int = 0) -> None:
+        """Raise InputError for values that are out of reach or NaN.
+
+        Args:
+            x: (n, d), in the units of the data.
+            first: the number of x's first row in the caller's array, for the error's sentence.
+        """
+        units = self.normaliser
+        low, high = units.within(FARTHEST)
+        if low <= x.min() and x.max() <= high:
+            return
+        with np.errstate(over="ignore"):
+            near = np.abs(x - units.shift) <= FARTHEST * units.scale
+        if not near.all():
+            i, j = np.argwhere(~near)[0]
+            raise InputError(
+                f"{name}[{first + i}][{j}] is {x[i, j]:g}, which is too far from the data that "
+                f"{self.reference} was trained on."
+            )
+
+    def check_rows(self, x: Reals, name: str = "x") -> None:
+        """Check width and range of rows (n, d) in the units of the data."""
+        self.check_width(x, name)
+        self.check_range(x, name)
 
 
 def dumps(manifest: Manifest) -> str:

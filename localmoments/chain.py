@@ -9,9 +9,11 @@ Noise is a function of (seed, step), so a chain is a function of its transition 
 state, and walker i takes the same path in any company.
 """
 
+from __future__ import annotations
+
 import secrets
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -20,19 +22,15 @@ from localmoments import metropolis as corrections
 from localmoments.arrays import FARTHEST, Floats, Reals
 from localmoments.errors import InputError
 from localmoments.estimators import FULL_JACOBIAN_DIMS
-from localmoments.model import Arrays, Model
-from localmoments.noise import FLOOR_NOISE, START_NOISE, normals, shuffled
-from localmoments.rows import check_range, check_rows
-from localmoments.transition import (
-    Call,
-    Clamp,
-    ClampSpec,
-    Position,
-    Step,
-    Transition,
-    check_bounds,
-)
+from localmoments.graph_calls import Call, run_calls
+from localmoments.noise import FLOOR_NOISE, START_NOISE, normals, shuffle
+from localmoments.transition import Clamp, ClampSpec, Position, Step, Transition, check_bounds
 
+if TYPE_CHECKING:
+    from localmoments.model import Model
+
+MOST_FLOOR = 1e3  # in model units
+MOST_SEED = 2**63 - 1
 SEED_BITS = 53  # JSON readers that use doubles keep integers of this size exactly
 
 Start = Literal["data", "noise"]
@@ -55,7 +53,7 @@ def make_transition(
             the first of the model's kernels that supports it.
         scale: the step size, or a schedule of step sizes that repeats. Default: the kernel's.
         floor: standard deviation of isotropic noise added after each step, in model units.
-        seed: 0 to 2**128 - 1. Default: a random one.
+        seed: 0 to 2**63 - 1. Default: a random one.
         clamp: known columns in model units; see `make_clamp`.
         metropolis: accept or reject each step, to correct the bias of long steps.
 
@@ -68,9 +66,13 @@ def make_transition(
         m = model.manifest
         scale = m.kernels[kernel].scale if clamp is None else clamps.default_scale(m, kernel)
     schedule = tuple(np.atleast_1d(np.asarray(scale, np.float64)).tolist())
+    if not 0 <= floor <= MOST_FLOOR:
+        raise InputError(f"`floor` must be a number from 0 to {MOST_FLOOR:g}.")
     _check_scale(model, kernel, schedule, clamp is not None)
     if seed is None:
         seed = secrets.randbits(SEED_BITS)
+    if not 0 <= seed <= MOST_SEED:
+        raise InputError(f"`seed` must be from 0 to {MOST_SEED}.")
     return Transition(kernel, seed, schedule, floor, clamp, metropolis)
 
 
@@ -100,7 +102,7 @@ def make_clamp(model: Model, spec: ClampSpec, walkers: int) -> Clamp:
         raise InputError("clamp.std has a negative number.")
     units = model.manifest.normaliser
     values = np.where(spec.mask, spec.values, units.shift)  # an unknown column may hold anything
-    check_range(model, values, "clamp.values")
+    model.manifest.check_range(values, "clamp.values")
     std = np.where(spec.mask, np.minimum(spec.std / units.scale, FARTHEST), 0.0)
     return Clamp(spec.mask, units.to_model(values), std.astype(np.float32))
 
@@ -114,7 +116,7 @@ def check_start_points(model: Model, points: Reals, walkers: int) -> None:
     Raises:
         InputError: naming what does not fit.
     """
-    check_rows(model, points, "start.points")
+    model.manifest.check_rows(points, "start.points")
     if len(points) not in (1, walkers):
         raise InputError(f"start has {len(points)} points for {walkers} walkers; give one, or all.")
 
@@ -145,7 +147,7 @@ def draw_starts(model: Model, walkers: int, seed: int, start: Start | Reals = "d
         return np.repeat(model.manifest.normaliser.to_model(start), walkers // len(start), 0)
     points = model.start_points()
     if start == "data":
-        order = shuffled(seed, len(points))
+        order = shuffle(seed, len(points))
         return points[order[np.arange(walkers) % len(points)]]
     m: Floats = points.mean(axis=0)  # (d,)
     s = np.float32((points - m).std())
@@ -176,9 +178,9 @@ def step_cost(model: Model, transition: Transition) -> int:
     """Count the graph calls of a step; with a schedule, those of the longest step."""
     m = model.manifest
     if transition.metropolis:
-        return corrections.metropolis_calls(m, transition.kernel)
+        return corrections.count_metropolis_calls(m, transition.kernel)
     if transition.clamp is not None:
-        return max(clamps.clamped_calls(m, transition.kernel, s) for s in transition.scale)
+        return max(clamps.count_clamped_calls(m, transition.kernel, s) for s in transition.scale)
     return 1
 
 
@@ -219,15 +221,7 @@ def _plain_step(
 def advance(model: Model, transition: Transition, state: Floats, step: int) -> Position:
     """Take one step from the state at `step`, in process."""
     calls = take_step(model, transition, state, step)
-    outputs: Arrays | None = None
-    while True:
-        try:
-            call = next(calls) if outputs is None else calls.send(outputs)
-        except StopIteration as end:
-            position: Position = end.value
-            return position
-        outputs = model.run(call.graph, **call.inputs)
-        check_bounds(step + 1, *outputs.values())
+    return run_calls(model, calls, lambda outputs: check_bounds(step + 1, *outputs.values()))
 
 
 def positions(

@@ -91,3 +91,11 @@ class Normaliser:
     def score_to_user(self, score: NDArray[np.floating]) -> Doubles:
         """A gradient of a log density, per model unit, to one per user's unit."""
         return np.asarray(score, dtype=np.float64) / self.scale
+
+
+def is_within_reach(z: Floats) -> bool:
+    """Return True if no entry of z (n, d), in model units, is beyond FARTHEST.
+
+    This quick test takes one number per row: False does not mean that a row is too far.
+    """
+    return bool(np.vecdot(z, z).max() < (1 - 1e-5) * FARTHEST**2)

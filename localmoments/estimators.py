@@ -21,6 +21,7 @@ the leading pairs of D A D (`scaled_moments`), or from all d pairs of A (`in_use
 pairs of A do not determine them. The eigenpairs come from localmoments.spectrum.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -29,7 +30,7 @@ from numpy.typing import NDArray
 
 from localmoments.arrays import Doubles
 from localmoments.columns import Normaliser
-from localmoments.spectrum import Products, Spectrum, full_spectrum, leading_spectrum
+from localmoments.spectrum import Spectrum, full_spectrum, leading_spectrum
 
 Estimator = Literal["asymptotic", "inverted"]
 Units = Literal["data", "standard"]  # the user's, or the model's own
@@ -41,8 +42,8 @@ SLACK = 2.0  # times the points' variance: they are a sample, some of them drawn
 
 
 @dataclass(frozen=True)
-class Moments:
-    """Local mean, and the covariance as its leading eigenpairs."""
+class PointMoments:
+    """Local mean at one point, and the covariance as its leading eigenpairs."""
 
     mean: Doubles  # (d,)
     eigenvalues: Doubles  # (k,), of the covariance, none negative
@@ -77,7 +78,7 @@ class Spread:
 
 
 def spectrum_of(
-    products: Products,
+    products: Callable[[Doubles], Doubles],
     dims: int,
     rank: int,
     toward: Doubles | None = None,
@@ -97,7 +98,7 @@ def local_moments(
     alpha: float,
     estimator: Estimator,
     spread: Spread | None = None,
-) -> Moments:
+) -> PointMoments:
     """Mean, covariance and score at x in the units of x, from eigenpairs of A.
 
     With k < d eigenpairs the inverted mean takes A for zero outside their span, where
@@ -107,16 +108,16 @@ def local_moments(
     λ, U = np.maximum(spectrum.eigenvalues, 0.0), spectrum.vectors
     score = (r64 - x64) / alpha
     if estimator == "asymptotic":
-        return Moments(r64, alpha * λ, _signed(U), score)
-    gain, moved, shrunk = _bounded(U, λ, U @ r64, U @ x64, alpha, spread)
+        return PointMoments(r64, alpha * λ, _fix_signs(U), score)
+    gain, moved, shrunk = _bound_gain(U, λ, U @ r64, U @ x64, alpha, spread)
     mean = r64 + moved @ U  # x + (I - A)⁻¹ (r - x)
     if shrunk and spread is not None and spread.is_known:
         mean = spread.within_columns(mean, r64)
     order = np.argsort(-gain, kind="stable")  # a bound may change it
-    return Moments(mean, alpha * gain[order], _signed(U[order]), score, shrunk)
+    return PointMoments(mean, alpha * gain[order], _fix_signs(U[order]), score, shrunk)
 
 
-def _bounded(
+def _bound_gain(
     U: Doubles, λ: Doubles, r: Doubles, x: Doubles, alpha: float, spread: Spread | None
 ) -> tuple[Doubles, Doubles, int]:
     """λ / (1 - λ), the mean's way from r along each eigenvector, and how many of them were bounded.
@@ -142,18 +143,18 @@ def scaled_moments(
     spectrum: Spectrum,
     alpha: float,
     normaliser: Normaliser,
-) -> Moments:
+) -> PointMoments:
     """Asymptotic moments in the user's units, from eigenpairs of D A D; x and r in the model's."""
     x64, r64 = np.asarray(x, np.float64), np.asarray(r, np.float64)
-    return Moments(
+    return PointMoments(
         normaliser.to_user(r64),
         alpha * np.maximum(spectrum.eigenvalues, 0.0),
-        _signed(spectrum.vectors),
+        _fix_signs(spectrum.vectors),
         normaliser.score_to_user((r64 - x64) / alpha),
     )
 
 
-def in_user_units(moments: Moments, normaliser: Normaliser) -> Moments:
+def in_user_units(moments: PointMoments, normaliser: Normaliser) -> PointMoments:
     """The same moments in the units of the user's data: D m + shift and the spectrum of D C D.
 
     Columns of different scales need all d pairs: raises ValueError for fewer.
@@ -166,11 +167,11 @@ def in_user_units(moments: Moments, normaliser: Normaliser) -> Moments:
     if k < d:
         raise ValueError(f"{k} of {d} eigenpairs do not determine those in other units")
     values, vectors = np.linalg.eigh(normaliser.covariance_to_user(moments.covariance()))
-    values, tangents = np.maximum(values[::-1], 0.0), _signed(vectors[:, ::-1].T)
-    return Moments(mean, values, tangents, score, moments.shrunk)
+    values, tangents = np.maximum(values[::-1], 0.0), _fix_signs(vectors[:, ::-1].T)
+    return PointMoments(mean, values, tangents, score, moments.shrunk)
 
 
-def _signed(tangents: Doubles) -> Doubles:
+def _fix_signs(tangents: Doubles) -> Doubles:
     """A tangent's sign means nothing. Its largest component is made positive, so that the same
     point gives the same answer whichever way the eigenpairs were found."""
     peaks = np.take_along_axis(tangents, np.abs(tangents).argmax(axis=1)[:, None], axis=1)

@@ -1,24 +1,30 @@
-"""What the graphs run on: CUDA where onnxruntime has it, the CPU else; chosen once, at the start.
+"""onnxruntime's execution providers: which device the graphs run on.
 
-    auto   CUDA if it is there and works, else the CPU, which is said in the log
+    auto   CUDA if it works, otherwise the CPU with a warning in the log
     cpu    the CPU
-    cuda   CUDA or nothing
+    cuda   CUDA, or an error
 
-That onnxruntime was built with CUDA says little: a driver or a library may be missing, and it then
-opens a session on the CPU without an error. So what a session runs on is asked from the session.
+An onnxruntime with CUDA may still lack a driver or a library. It then opens a session on the CPU
+without an error, so the code asks each session for its provider.
+
+onnxruntime is imported when the first session is opened.
 """
+
+from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
 
 from localmoments.errors import SettingsError
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 log = logging.getLogger(__name__)
 
@@ -30,28 +36,32 @@ OPTIONS = {CPU: {}, CUDA: {"use_tf32": "0"}}  # all 24 bits in products, as on t
 
 @dataclass(frozen=True)
 class Device:
-    """A provider, and whether another one may stand in for it."""
+    """A provider, and whether the CPU may replace it."""
 
     provider: str = CPU
     only: bool = True
 
 
-def chosen(asked: Choice, available: Sequence[str]) -> Device:
-    """The device for this word, among the providers that onnxruntime was built with."""
-    if asked == "cpu" or (asked == "auto" and CUDA not in available):
+def choose_device(choice: Choice, available: Sequence[str]) -> Device:
+    """Return the device for a setting, given the providers that onnxruntime was built with.
+
+    Raises:
+        SettingsError: CUDA is required and missing.
+    """
+    if choice == "cpu" or (choice == "auto" and CUDA not in available):
         return Device(CPU)
     if CUDA not in available:
         raise SettingsError(
             "LOCALMOMENTS_PROVIDER is 'cuda', but this onnxruntime was built without CUDA: install "
-            "the extra 'gpu' in place of 'cpu', or take the gpu image, or set it to 'auto'."
+            "the extra 'gpu' instead of 'cpu', use the gpu image, or set it to 'auto'."
         )
-    return Device(CUDA, only=asked == "cuda")
+    return Device(CUDA, only=choice == "cuda")
 
 
 def open_session(path: Path, threads: int, device: Device) -> ort.InferenceSession:
-    """A session on the device, or on the CPU where the device allows that and fails."""
+    """Open a session on the device, or on the CPU if the device fails and is not required."""
     try:
-        session = _session(path, threads, device.provider)
+        session = _make_session(path, threads, device.provider)
         if session.get_providers()[0] == device.provider:
             return session
         reason = "a library or the driver is missing, or of another version"
@@ -62,15 +72,16 @@ def open_session(path: Path, threads: int, device: Device) -> ort.InferenceSessi
     if device.only:
         raise RuntimeError(f"{device.provider} does not work here: {reason}.")
     log.warning("%s does not work here, %s runs on the CPU: %s", device.provider, path, reason)
-    return _session(path, threads, CPU)
+    return _make_session(path, threads, CPU)
 
 
-def _session(path: Path, threads: int, provider: str) -> ort.InferenceSession:
+def _make_session(path: Path, threads: int, provider: str) -> ort.InferenceSession:
+    ort = import_onnxruntime()
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    # Threads that spin for the next pass burnt 16 of the 50 ms after each, which the event loop
-    # and other processes need (docs/decisions/0008-tangents.md).
+    # Threads that spin while waiting for the next pass use 16 of the 50 ms after a pass, which the
+    # event loop and other processes need (docs/decisions/0008-tangents.md).
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     providers = [(provider, OPTIONS[provider])]
     if provider != CPU:
@@ -78,13 +89,24 @@ def _session(path: Path, threads: int, provider: str) -> ort.InferenceSession:
     return ort.InferenceSession(str(path), options, providers=providers, enable_fallback=0)
 
 
-def bound_run(
+def import_onnxruntime() -> Any:
+    """Import onnxruntime, or raise ImportError that says how to install it."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise ImportError(
+            "onnxruntime is not installed: pip install 'localmoments[cpu]', or [gpu] for CUDA."
+        ) from None
+    return onnxruntime
+
+
+def run_on_device(
     session: ort.InferenceSession,
     outputs: Sequence[str],
     inputs: Mapping[str, NDArray[np.float32]],
     memory: str,
 ) -> list[Any]:
-    """One pass, with inputs copied to the device before it and outputs fetched after it."""
+    """Run one pass: copy the inputs to the device, run, copy the outputs back."""
     binding = session.io_binding()
     for name, array in inputs.items():
         binding.bind_cpu_input(name, np.ascontiguousarray(array))

@@ -1,51 +1,52 @@
 """Leading eigenpairs of A = (J + Jᵀ)/2, or of D A D: from the whole matrix, or from products A v.
 
-D = diag(scale) turns the model's units into the data's. The leading pairs of D A D are not the
-leading pairs of A, rescaled: a direction that hardly varies in the model's units may vary most in
-the data's. So the method runs on the operator whose pairs are asked for, v -> D A D v.
+D = diag(scale) converts model units to the units of the data. The leading pairs of D A D are not
+those of A, rescaled: a direction that hardly varies in model units may vary most in the data's. So
+the method runs on the operator v -> D A D v itself.
 
-The few products are those of a block Krylov space Q = span[V, AV, A²V, ...] with
+The products are those of a block Krylov space Q = span[V, AV, A²V, ...] with
 
-    A Q = Q T + P L,    T = Qᵀ A Q,    P the next block, orthonormal to Q,
+    A Q = Q T + P L,    T = Qᵀ A Q,    P the next block, orthonormal to Q.
 
-and the pairs are those of A on [Q, P], where the one part that is not known yet, C = Pᵀ A P, is
-taken for c I, with the mean c of what A was on the last block. What is left of A outside of Q is
-nearly that long before Q holds the wanted vectors to many digits, so this is worth a block of
-products and costs none. What C may be beside c I says how far the wanted vectors may be off, and
-the space grows until that is little (docs/decisions/0008-tangents.md).
+The pairs are those of A on [Q, P]. There only C = Pᵀ A P is unknown. It is replaced by c I, where c
+is the mean of A on the last block: outside of Q, A is nearly that long before Q contains the
+leading vectors to many digits. This gains as much accuracy as one more block and costs no products.
+The possible deviation of C from c I bounds the error of the leading vectors, and the space grows
+until that error is small (docs/decisions/0008-tangents.md).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from localmoments.arrays import Doubles
+from localmoments.arrays import Arrays, Doubles, Floats
+from localmoments.graph_calls import Call, Calls
 
-Products = Callable[[Doubles], Doubles]  # (k, d) rows v -> rows A v
-
-WIDTH = 8  # least vectors in a block: one alone costs hardly less, since all weights are read
+WIDTH = 8  # fewest vectors in a block: one costs hardly less than 8, since all weights are read
 FEWEST, MOST = 4, 32  # blocks: what the inverted mean needs; what an A without decay may take
-ANGLE = 5e-4  # sine of the largest angle between the wanted space and the one found, estimated
-APART = 1e-3  # of an eigenvalue: closer ones are not told apart
-NOTHING = 3e-7  # of the largest: what A adds below it is rounding
+ANGLE = 5e-4  # stop when the estimated sine of the largest angle to the true space is below this
+APART = 1e-3  # relative gap below which eigenvalues count as equal
+PROBES = 32  # vectors in one call of `find_matrices`, which bounds the memory of a call
+NOTHING = 3e-7  # relative to the largest eigenvalue: what A adds below this is rounding
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Eigenpairs, largest first. A trained J is not a covariance: some may be negative."""
+    """Eigenpairs, largest first. A trained J is not a covariance, so some may be negative."""
 
     eigenvalues: Doubles  # (k,)
     vectors: Doubles  # (k, d), orthonormal rows
 
-    def leading(self, rank: int) -> "Spectrum":
+    def truncate(self, rank: int) -> "Spectrum":
+        """Keep the `rank` largest pairs."""
         return Spectrum(self.eigenvalues[:rank], self.vectors[:rank])
 
 
 def full_spectrum(J: NDArray[np.floating], scale: Doubles | None = None) -> Spectrum:
-    """Every eigenpair of A = (J + Jᵀ)/2, or with `scale` (d,) of D A D; J (d, d)."""
+    """Return every eigenpair of A = (J + Jᵀ)/2, or with `scale` (d,) of D A D; J is (d, d)."""
     A = (np.asarray(J, np.float64) + np.asarray(J, np.float64).T) / 2
     if scale is not None:
         A = A * scale * scale[:, None]
@@ -53,47 +54,156 @@ def full_spectrum(J: NDArray[np.floating], scale: Doubles | None = None) -> Spec
     return Spectrum(values[::-1].copy(), vectors[:, ::-1].T.copy())
 
 
+def count_matrix_calls(dims: int) -> int:
+    """Return the number of graph calls of `find_matrices`."""
+    return -(-dims // PROBES)
+
+
+def find_matrices(x: Floats, level: Arrays) -> Calls[tuple[Doubles, Doubles]]:
+    """Return r (n, d) and A (n, d, d) at every row, for few columns.
+
+    Args:
+        x: (n, d), in model units.
+        level: `model.noise_level(n, sigma)`.
+    """
+    n, d = x.shape
+    products = []
+    for first in range(0, d, PROBES):
+        units = np.eye(d, dtype=np.float32)[first : first + PROBES]
+        v = np.ascontiguousarray(np.broadcast_to(units, (n, *units.shape)))
+        out = yield Call("moments", {"x": x, "v": v, **level})
+        products.append(out["products"].astype(np.float64))
+    return out["mean"].astype(np.float64), np.concatenate(products, axis=1)
+
+
+def whole_spectra(
+    x: Floats, level: Arrays, scale: Doubles | None = None
+) -> Calls[tuple[Floats, list[Spectrum]]]:
+    """Return r(x) (n, d) and every eigenpair at each row, from one graph call.
+
+    Args:
+        x: (n, d), in model units.
+        level: `model.noise_level(n, sigma)`.
+        scale: (d,); the pairs are those of D A D.
+    """
+    n, d = x.shape
+    v = np.ascontiguousarray(np.broadcast_to(np.eye(d, dtype=np.float32), (n, d, d)))
+    out = yield Call("moments", {"x": x, "v": v, **level})
+    return out["mean"], [full_spectrum(A, scale) for A in out["products"]]
+
+
+def leading_spectra(
+    x: Floats,
+    level: Arrays,
+    rank: int,
+    toward: Doubles | None = None,
+    scale: Doubles | None = None,
+) -> Calls[list[Spectrum]]:
+    """Return at least the `rank` leading eigenpairs at each row; one graph call serves all rows.
+
+    Args:
+        x: (n, d), in model units.
+        level: `model.noise_level(n, sigma)`.
+        toward: (n, d), a vector that each space contains, in the coordinates of the eigenvectors.
+        scale: (d,); the pairs are those of D A D.
+    """
+    n, d = x.shape
+    search = search_spectra(n, d, rank, toward, scale)
+    wanted = next(search)
+    while True:
+        rows = wanted.rows
+        inputs = {"x": x[rows], "v": wanted.v.astype(np.float32)}
+        out = yield Call("moments", inputs | {name: array[rows] for name, array in level.items()})
+        try:
+            wanted = search.send(out["products"])
+        except StopIteration as end:
+            spectra: list[Spectrum] = end.value
+            return spectra
+
+
 def leading_spectrum(
-    products: Products,
+    products: Callable[[Doubles], Doubles],
     dims: int,
     rank: int,
     toward: Doubles | None = None,
     scale: Doubles | None = None,
 ) -> Spectrum:
-    """At least the `rank` largest eigenpairs of A, or with `scale` (d,) of D A D.
+    """Return at least the `rank` leading eigenpairs of one operator.
 
-    The space holds `toward` (d,), which is in the coordinates of the eigenvectors.
+    Args:
+        products: maps rows v (k, d) to rows A v.
+        toward: (d,), a vector that the space contains.
+        scale: (d,); the pairs are those of D A D.
     """
-    space = Krylov.begin(dims, rank, toward)
-    while not space.settled:
-        space = space.grown(scaled_products(products, space.block, scale))
-    return space.spectrum()
+    search = search_spectra(1, dims, rank, None if toward is None else toward[None], scale)
+    wanted = next(search)
+    while True:
+        try:
+            wanted = search.send(products(wanted.v[0])[None])
+        except StopIteration as end:
+            spectrum: Spectrum = end.value[0]
+            return spectrum
 
 
-def scaled_products(products: Products, v: Doubles, scale: Doubles | None) -> Doubles:
-    """Rows D A D v; A v where there is no scale. v (k, d)."""
-    return products(v) if scale is None else scale * products(scale * v)
+@dataclass(frozen=True)
+class Wanted:
+    """The products A v that a search needs next."""
+
+    rows: list[int]  # the points that still grow
+    v: Doubles  # (len(rows), w, d)
+
+
+def search_spectra(
+    n: int, dims: int, rank: int, toward: Doubles | None = None, scale: Doubles | None = None
+) -> Generator[Wanted, NDArray[np.floating], list[Spectrum]]:
+    """Grow a Krylov space at each of n points: yield vectors v, receive the products A v.
+
+    A point leaves when its space is settled. Its result does not depend on the other points.
+    """
+    D = np.ones(1)
+    size = 1.0
+    if scale is not None:
+        size = float(scale.max())  # so that float32 holds D v whatever the units
+        D = scale / size
+    starts = [None] * n if toward is None else list(toward * D)
+    spaces = [Krylov.start(dims, rank, start) for start in starts]
+    rows = list(range(n))
+    while rows:
+        products = yield Wanted(rows, _pad([spaces[i].block * D for i in rows]))
+        for i, images in zip(rows, products, strict=True):
+            w = len(spaces[i].block)
+            spaces[i] = spaces[i].extend(images[:w].astype(np.float64) * D)
+        rows = [i for i in rows if not spaces[i].is_settled]
+    spectra = [space.spectrum() for space in spaces]
+    return [replace(s, eigenvalues=s.eigenvalues * size**2) for s in spectra]
+
+
+def _pad(blocks: Sequence[Doubles]) -> Doubles:
+    """Stack blocks of different heights, with zeros below; (n, w, d)."""
+    v = np.zeros((len(blocks), max(map(len, blocks)), blocks[0].shape[1]))
+    for row, block in zip(v, blocks, strict=True):
+        row[: len(block)] = block
+    return v
 
 
 def block_width(dims: int, rank: int) -> int:
-    """Vectors in a block. Of the same number of products, many thin blocks find more than few
-    thick ones, but a space of blocks thinner than an eigenvalue's multiplicity may miss some."""
+    """Return the number of vectors in a block.
+
+    For the same number of products, many thin blocks find more than few thick ones. But blocks
+    thinner than an eigenvalue's multiplicity may miss some of its vectors.
+    """
     return min(dims, max(WIDTH, (rank + 1) // 2))
 
 
 @lru_cache(maxsize=16)
 def start_vectors(dims: int) -> Doubles:
-    """Random vectors, N(0, I), that every space holds, whatever its rank; (WIDTH - 1, d)."""
-    return _random(dims, WIDTH, seed=0)[1:]
+    """Return the random vectors N(0, I) that every space contains; (WIDTH - 1, d)."""
+    return _draw_normals(dims, WIDTH, seed=0)[1:]
 
 
 @dataclass(frozen=True)
 class Krylov:
-    """The space so far, and the block whose products it wants next.
-
-    It is told them by its owner, who may have many points and ask for the products of all of them
-    at once. Each block is orthogonalised twice, so the basis stays orthonormal to rounding.
-    """
+    """The space of one point so far, and the block whose products it needs next."""
 
     rank: int
     basis: Doubles  # (m, d), orthonormal rows: Qᵀ
@@ -101,56 +211,62 @@ class Krylov:
     block: Doubles  # (w, d), orthonormal rows: Pᵀ
     L: Doubles  # (w, m)
     blocks: int = 0
-    fresh: bool = True  # the block is random, and not what A made of the last one
+    is_random: bool = True  # the block is random instead of A times the last one
 
     @classmethod
-    def begin(cls, dims: int, rank: int, toward: Doubles | None = None) -> "Krylov":
-        start = _random(dims, block_width(dims, rank), seed=0)  # rows 1 on: start_vectors
+    def start(cls, dims: int, rank: int, toward: Doubles | None = None) -> "Krylov":
+        vectors = _draw_normals(dims, block_width(dims, rank), seed=0)  # rows 1 on: start_vectors
         if toward is not None:
-            start[0] = toward / max(float(np.linalg.norm(toward)), 1e-300)
-        block = _orthonormal(start, np.zeros((0, dims)), least=1e-9)
+            vectors[0] = toward / max(float(np.linalg.norm(toward)), 1e-300)
+        block = _orthonormalise(vectors, np.zeros((0, dims)), least=1e-9)
         return cls(rank, np.zeros((0, dims)), np.zeros((0, 0)), block, np.zeros((len(block), 0)))
 
-    def grown(self, products: Doubles) -> "Krylov":
-        """With the block, whose products these are; (w, d)."""
+    def extend(self, products: Doubles) -> "Krylov":
+        """Move the block, whose products (w, d) these are, into the basis."""
         m = len(self.basis)
         basis = np.vstack([self.basis, self.block])
-        new = products @ basis.T  # (w, m + w)
-        corner = (new[:, m:] + new[:, m:].T) / 2
+        new = products @ basis.T  # (w, m + w), the new rows of T
+        corner = (new[:, m:] + new[:, m:].T) / 2  # symmetric but for float32's rounding
         T = np.block([[self.T, new[:, :m].T], [new[:, :m], corner]])
-        return self._next(basis, T, products - new @ basis)
+        return self._choose_block(basis, T, products - new @ basis)
 
-    def _next(self, basis: Doubles, T: Doubles, outside: Doubles) -> "Krylov":
-        """Where A adds nothing, a random block shows whether anything was missed, once."""
+    def _choose_block(self, basis: Doubles, T: Doubles, outside: Doubles) -> "Krylov":
         m, d = basis.shape
-        block = _orthonormal(outside, basis, NOTHING * float(np.abs(T).max()))[: d - m]
+        # What A adds outside of the basis, as orthonormal rows: at most the d - m that are left.
+        block = _orthonormalise(outside, basis, NOTHING * float(np.abs(T).max()))[: d - m]
         L = np.zeros((len(block), m))
-        L[:, m - len(outside) :] = block @ outside.T
-        fresh = not len(block) and (not self.fresh or m < self.rank)
-        if fresh:
-            random = _random(d, len(outside), seed=m)
-            block = _orthonormal(random - (random @ basis.T) @ basis, basis, 1e-9)[: d - m]
+        L[:, m - len(outside) :] = block @ outside.T  # only the last block reaches outside
+        # A adds nothing: the space is invariant. It may still miss copies of an eigenvalue with a
+        # higher multiplicity than the block's width. Restart once with a random block to find them,
+        # and again while there are fewer vectors than asked for.
+        restarts = not len(block) and (not self.is_random or m < self.rank)
+        if restarts:
+            random = _draw_normals(d, len(outside), seed=m)
+            block = _orthonormalise(random - (random @ basis.T) @ basis, basis, 1e-9)[: d - m]
             L = np.zeros((len(block), m))
-        return Krylov(self.rank, basis, T, block, L, self.blocks + 1, fresh)
+        return Krylov(self.rank, basis, T, block, L, self.blocks + 1, restarts)
 
     @property
-    def settled(self) -> bool:
-        """The wanted pairs are found, or no more can be."""
+    def is_settled(self) -> bool:
+        """True if the leading pairs are found, or no more can be."""
         if not len(self.block) or self.blocks == MOST:
             return True
-        early = self.fresh or self.blocks < FEWEST or len(self.basis) < 3 * self.rank
-        return not early and self.angle <= ANGLE
+        # The error estimate means little before the space has some vectors beyond the rank.
+        is_early = self.is_random or self.blocks < FEWEST or len(self.basis) < 3 * self.rank
+        return not is_early and self.angle <= ANGLE
 
     @property
     def angle(self) -> float:
-        """How far the wanted vectors may be off, because E = C - c I is not zero.
+        """Estimate the sine of the largest angle to the true leading space, from E = C - c I.
 
-        By perturbation theory the part of pair j in pair i is pⱼᵀ E pᵢ / (λᵢ - λⱼ), p being a
-        vector's part in P. For E stands what it was on the last block, or L where that is larger.
+        By first-order perturbation theory, pair i contains pⱼᵀ E pᵢ / (λᵢ - λⱼ) of pair j, where p
+        is a vector's part in P. E is unknown; its size is that on the last block, or that of L if
+        larger.
         """
         k, w = self.rank, len(self.block)
         λ, U = self._pairs  # (m + w,), (m + w, m + w)
         p = U[-w:]
+        # Nearly equal eigenvalues cannot be told apart, and which of them is last does not matter.
         gaps = np.maximum(λ[:k, None] - λ[k:], APART * np.abs(λ[:k, None]))
         last = self.T[-w:, -w:] - self._rest * np.eye(w)
         E = max(np.linalg.norm(last, 2), np.linalg.norm(self.L, 2))
@@ -158,35 +274,39 @@ class Krylov:
 
     @cached_property
     def _pairs(self) -> tuple[Doubles, Doubles]:
-        """Of [[T, Lᵀ], [L, c I]], the largest first; vectors are columns."""
+        """Eigenpairs of [[T, Lᵀ], [L, c I]], largest first; vectors are columns."""
         C = self._rest * np.eye(len(self.block))
         values, vectors = np.linalg.eigh(np.block([[self.T, self.L.T], [self.L, C]]))
         return values[::-1], vectors[:, ::-1]
 
     @property
     def _rest(self) -> float:
-        """c; of a random block nothing is known."""
+        """c; 0 for a random block, of which nothing is known."""
         w = len(self.block)
-        return 0.0 if self.fresh else float(np.trace(self.T[-w:, -w:])) / max(w, 1)
+        return 0.0 if self.is_random else float(np.trace(self.T[-w:, -w:])) / max(w, 1)
 
     def spectrum(self) -> Spectrum:
         λ, U = self._pairs
         return Spectrum(λ.copy(), U.T @ np.vstack([self.basis, self.block]))
 
 
-def _random(dims: int, rows: int, seed: int) -> Doubles:
+def _draw_normals(dims: int, rows: int, seed: int) -> Doubles:
     return np.random.default_rng(seed).standard_normal((min(dims, rows), dims))
 
 
-def _orthonormal(rows: Doubles, basis: Doubles, least: float) -> Doubles:
-    """Orthonormal rows that span these, which are orthogonal to the basis but for rounding."""
-    rows = _scaled(rows, least)
-    return _scaled(rows - (rows @ basis.T) @ basis, 0.5)
+def _orthonormalise(rows: Doubles, basis: Doubles, least: float) -> Doubles:
+    """Return orthonormal rows that span these, without directions shorter than `least`.
+
+    The rows are orthogonal to the basis but for rounding. Normalising short rows magnifies that
+    rounding, so they are made orthogonal to the basis a second time. Twice is enough.
+    """
+    rows = _normalise(rows, least)
+    return _normalise(rows - (rows @ basis.T) @ basis, 0.5)
 
 
-def _scaled(rows: Doubles, least: float) -> Doubles:
-    """Rows of length 1, orthogonal to each other; without directions shorter than `least`."""
+def _normalise(rows: Doubles, least: float) -> Doubles:
+    """Return rows of length 1, orthogonal to each other, without directions below `least`."""
     s, U = np.linalg.eigh(rows @ rows.T)  # squares of the singular values
-    kept = s > max(least, 1e-300) ** 2
-    scaled: Doubles = (U[:, kept] / np.sqrt(s[kept])).T @ rows
-    return scaled
+    long = s > max(least, 1e-300) ** 2
+    unit: Doubles = (U[:, long] / np.sqrt(s[long])).T @ rows
+    return unit

@@ -1,142 +1,167 @@
-"""python -m service: settings -> uvicorn."""
+"""`python -m service`: serve models over HTTP, or create an API key.
+
+`localmoments serve` and `localmoments key` call the same functions. Everything slow to import is
+imported after the arguments are parsed.
+"""
 
 # ruff: noqa: E402
 import os
 
-# NumPy's linear algebra has a thread pool of its own that spins for the CPUs which onnxruntime and
-# the event loop need: on a busy machine moments took 20 to 60 times as long. Read when it loads.
+# Libraries read these variables when they are loaded. NumPy's linear algebra has a thread pool of
+# its own, which spins on the CPUs that onnxruntime and the event loop need: with it, moments took
+# 20 to 60 times as long on a busy machine. onnxruntime sends telemetry unless it is told not to.
 for library in ("OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reports home unless told not to
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import argparse
 import contextlib
 import logging
 import signal
-import socket
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 from localmoments.errors import SettingsError
 from localmoments.signals import ENDS, held_back
 from service import settings as all_settings
-from service.http import logging as logs
-from service.http.keys import SCOPES, Scope, new_key, read_keys
-from service.http.siblings import Siblings
+from service.http.keys import SCOPES, new_key, read_keys
 from service.listening import bind, warn_if_open
 from service.settings import Settings
-from service.store.embedded import EmbeddedValkey
-from service.workers import Workers, end_with_parent
 
 log = logging.getLogger(__name__)
 
-SWITCH_SECONDS = 0.0001  # the thread that computes waits so long for the GIL, and not 5 ms
+SERVE_EXAMPLES = """examples:
+  {prog} --port 8612 --models models
+  {prog} --host 0.0.0.0 --keys-file keys.toml --redis-url redis://redis:6379
+  LOCALMOMENTS_PORT=8612 {prog}
+
+Each flag is also an environment variable and a line in .env: --log-level is LOCALMOMENTS_LOG_LEVEL.
+A flag wins over the environment, and the environment over .env.
+"""
+KEY_EXAMPLES = """examples:
+  {prog} alice >> keys.toml
+  {prog} prometheus --scopes admin >> keys.toml
+"""
+# The compute thread waits this long for the GIL. Python's default of 5 ms is longer than a pass.
+SWITCH_SECONDS = 0.0001
 
 
-def parser() -> argparse.ArgumentParser:
-    whole = argparse.ArgumentParser(
-        prog="python -m service",
-        description="Serve the models of a folder over HTTP. Settings are environment variables:",
-        epilog=all_settings.table(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    key = whole.add_subparsers(dest="command").add_parser("key", help="make an API key")
-    key.add_argument("name", help="whose key it is")
-    key.add_argument("--scopes", nargs="+", choices=SCOPES, default=["read", "sample"])
-    return whole
+def main(argv: Sequence[str] | None = None, prog: str = "python -m service") -> int:
+    """Run `serve`, which is the default, or `key`; return the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["key"]:
+        return key(words[1:], f"{prog} key")
+    return serve(words[1:] if words[:1] == ["serve"] else words, prog)
 
 
-def worker_parser() -> argparse.ArgumentParser:
-    """For service.workers alone."""
-    executor = argparse.ArgumentParser(prog="python -m service executor")
-    executor.add_argument("number", type=int)
-    executor.add_argument("count", type=int)
-    executor.add_argument("listener", type=int, help="its file descriptor")
-    executor.add_argument("folder", type=Path, help="of the workers' sockets")
-    return executor
-
-
-def make_key(name: str, scopes: list[Scope]) -> int:
-    """The entry on standard output, for `>> keys.toml`; the secret beside it, this once."""
-    secret, entry = new_key(name, scopes)
-    print(f"The key of {name}, which is kept nowhere:\n{secret}\n", file=sys.stderr, flush=True)
-    print(entry)
-    return 0
-
-
-def main(arguments: list[str] | None = None) -> int:
-    words = sys.argv[1:] if arguments is None else arguments
+def serve(argv: Sequence[str], prog: str = "localmoments serve") -> int:
+    """Serve models until a signal arrives; return the exit code."""
+    flags = vars(_make_serve_parser(prog).parse_args(argv))
+    for number in ENDS:
+        signal.signal(number, _exit_cleanly)
     try:
-        if words[:1] == ["executor"]:
-            return work(worker_parser().parse_args(words[1:]))
-        asked = parser().parse_args(words)
-        return make_key(asked.name, asked.scopes) if asked.command == "key" else begin()
+        return _serve({name: value for name, value in flags.items() if value is not None})
     except SettingsError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 
 
-def begin() -> int:
-    settings = all_settings.load()
-    keys = read_keys(settings.keys_file)  # a fault is told before anything starts
-    listeners = bind(settings.host, settings.port, settings.workers)
-    for name in all_settings.unknown_names():
-        print(f"warning: {name} is set, but there is no such setting.", file=sys.stderr)
-    logs.configure(settings.log_level)
+def key(argv: Sequence[str], prog: str = "localmoments key") -> int:
+    """Print a new entry for the keys file; print its secret, once, on standard error."""
+    options = _make_key_parser(prog).parse_args(argv)
+    try:
+        secret, entry = new_key(options.name, options.scopes)
+    except SettingsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    words = f"The key of {options.name}. It is not stored, so copy it now:\n{secret}\n"
+    print(words, file=sys.stderr, flush=True)
+    print(entry)
+    return 0
+
+
+def _make_serve_parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Serve the models of a folder over HTTP.",
+        epilog=SERVE_EXAMPLES.format(prog=prog),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    for title, names in all_settings.list_groups().items():
+        group = parser.add_argument_group(title)
+        for name in names:
+            field = Settings.model_fields[name]
+            text = (field.description or "").replace("%", "%%")
+            if field.default not in (None, ()):
+                text += f" Default: {field.default}."
+            group.add_argument(all_settings.make_flag(name), dest=name, metavar="", help=text)
+    return parser
+
+
+def _make_key_parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Create an API key: its entry for the keys file goes to standard output, the "
+        "secret to standard error.",
+        epilog=KEY_EXAMPLES.format(prog=prog),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", help="name of the key, for the log and the rate limits")
+    parser.add_argument(
+        "--scopes", nargs="+", choices=SCOPES, default=["read", "sample"],
+        help="what the key allows. Default: read sample.",
+    )  # fmt: skip
+    return parser
+
+
+def _serve(flags: dict[str, str]) -> int:
+    settings = all_settings.load(flags)
+    keys = read_keys(settings.keys_file)
+    listener = bind(settings.host, settings.port)
+    if not settings.models.is_dir():
+        raise SettingsError(
+            f"The models folder {settings.models.absolute()} does not exist. Name another with "
+            "--models or LOCALMOMENTS_MODELS."
+        )
+    for warning in all_settings.warn_unknown():
+        print(f"warning: {warning}", file=sys.stderr)
+    from service.http.logging import configure
+
+    configure(settings.log_level)
     if not keys:
-        warn_if_open(listeners[0])
-    with kept_chains(settings) as store_url:
-        if settings.workers > 1:
-            return Workers(listeners, store_url).run()
-        return serve(settings, listeners[0], store_url)
+        warn_if_open(listener)
+    with _open_store(settings) as store_url:
+        with held_back():  # an import of onnxruntime must not be interrupted by a signal
+            from service.server import Server
 
-
-def work(asked: argparse.Namespace) -> int:
-    """As one of several, started by service.workers, which has checked the settings."""
-    settings, listener = all_settings.load(), socket.socket(fileno=asked.listener)
-    logs.configure(settings.log_level)
-    end_with_parent()
-    siblings = Siblings(asked.folder, asked.number, asked.count)
-    with kept_chains(settings) as store_url:
-        return serve(settings, listener, store_url, siblings)
-
-
-def serve(
-    settings: Settings, listener: socket.socket, store_url: str, siblings: Siblings | None = None
-) -> int:
-    """Until it is asked to end. Only here is what computes loaded, which takes 40 MB: a process
-    that looks after workers never comes here."""
-    with held_back():
-        from service.server import Server
-
-    sys.setswitchinterval(SWITCH_SECONDS)
-    server = Server(settings, listener, store_url, siblings)
-    server.run(sockets=[listener])
-    return 0 if server.started else 1
+        sys.setswitchinterval(SWITCH_SECONDS)
+        server = Server(settings, listener, store_url)
+        server.run(sockets=[listener])
+        return 0 if server.started else 1
 
 
 @contextlib.contextmanager
-def kept_chains(settings: Settings) -> Iterator[str]:
-    """The URL of the store: a given one, or that of a Valkey of our own while this lasts."""
+def _open_store(settings: Settings) -> Iterator[str]:
+    """Yield the URL of the chain store; without a setting, run an embedded Valkey meanwhile."""
     if settings.redis_url is not None:
         yield settings.redis_url.get_secret_value()
         return
+    from service.store.embedded import EmbeddedValkey
+
     valkey = EmbeddedValkey(settings.store_folder)
     url = valkey.start()
-    log.info("chains are kept by an embedded Valkey in %s", settings.store_folder.absolute())
+    log.info("an embedded Valkey stores chains in %s", settings.store_folder.absolute())
     try:
         yield url
     finally:
         valkey.stop()
 
 
-def _leave(number: int, frame: object) -> None:
-    """uvicorn raises the signal again after its clean end, which then is no failure."""
+def _exit_cleanly(number: int, frame: object) -> None:
+    """uvicorn raises the signal again after its clean end; that is not a failure."""
     sys.exit(0)
 
 
 if __name__ == "__main__":
-    for number in ENDS:
-        signal.signal(number, _leave)
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""create_app(settings): everything is built and wired here, and nothing else happens here."""
+"""`create_app`: build the parts of the service from the settings and connect them."""
 
 import asyncio
 import contextlib
@@ -7,77 +7,58 @@ from collections.abc import AsyncIterator
 from importlib.metadata import version
 
 from fastapi import FastAPI
-from starlette.middleware.errors import ServerErrorMiddleware
-from starlette.types import ASGIApp, Receive, Scope, Send
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp
 
 from service.chains.planning import ChainLimits
 from service.chains.service import ChainService
 from service.engine.batcher import Batcher
 from service.engine.executor import Executor
 from service.engine.repository import ModelRepository
-from service.graphs import Graphs
-from service.http import metrics, problems
 from service.http.auth import Keyring
-from service.http.cors import CrossOrigin
-from service.http.exchange import BodyLimits
-from service.http.express import Express
-from service.http.gate import Gate
-from service.http.http_protocol import Refusal
-from service.http.hurry import hurried
 from service.http.keys import read_keys
 from service.http.metrics import Metrics
-from service.http.middleware import Edge
-from service.http.openapi import documented
-from service.http.siblings import Siblings
+from service.http.middleware import REQUEST_ID, HttpLimits, RequestMiddleware
+from service.http.openapi import make_openapi
 from service.inference import Inference, Limits
-from service.oip import infer
-from service.oip import metadata as about
-from service.routes import chains, docs, health, models, moments, reconstruct, sample
-from service.routes import playground as web
+from service.oip import infer, metadata
+from service.routes import chains, health, models, moments, pages, reconstruct, sample
 from service.settings import Settings
 from service.store.chains import ChainStore
 
 log = logging.getLogger(__name__)
 
-ROUTERS = (  # those in a hurry first: they are looked through in this order
+ROUTERS = (  # Starlette tries routes in this order, so the most frequent ones come first
     reconstruct.router,
+    infer.router,
     sample.router,
     chains.router,
     moments.router,
-    infer.router,
-    about.router,
+    metadata.router,
     models.router,
     health.router,
-    metrics.router,
-    web.router,
-    docs.router,
+    pages.router,
 )
 DESCRIPTION = """Samples, reconstructions and local moments (mean, covariance, tangents, score) of
-your data from regularised auto-encoders. Numbers are in the units of the data. Chains of samples
-are kept, so that a later call goes on where the last one ended. Examples run as written on the
-default model."""
+your data, from regularised auto-encoders. Numbers are in the units of the data. Chains of samples
+are stored, so that a later call can continue where the last one stopped. The examples run as
+written."""
 
 
 class Application(FastAPI):
-    """FastAPI behind the edge."""
-
-    edge: ASGIApp
-    refusal: Refusal | None = None  # for the server, before it makes a request of a head
-    express: Express | None = None  # for the server, before it makes a task of a request
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["app"] = self
-        await self.edge(scope, receive, send)
+    """FastAPI without its own error handling, which RequestMiddleware replaces."""
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Without Starlette's own answer to errors that nobody foresaw: the edge has a better."""
-        stack = super().build_middleware_stack()
-        return stack.app if isinstance(stack, ServerErrorMiddleware) else stack
+        app: ASGIApp = AsyncExitStackMiddleware(self.router)  # FastAPI's routes need it
+        for wrap, args, options in reversed(self.user_middleware):
+            app = wrap(app, *args, **options)
+        return app
 
 
-def create_app(settings: Settings, store_url: str, siblings: Siblings | None = None) -> Application:
-    """The application, over a store that is somebody else's to start and to end; one of several
-    with the same address where it has siblings."""
+def create_app(settings: Settings, store_url: str) -> FastAPI:
+    """Return the application. Its caller starts and stops the store at `store_url`."""
     repository = ModelRepository(
         settings.models,
         default=settings.default_model,
@@ -92,15 +73,16 @@ def create_app(settings: Settings, store_url: str, siblings: Siblings | None = N
         lease_seconds=settings.lease_seconds,
         timeout=settings.store_seconds,
     )
+    chain_service = ChainService(repository, executor, store, _chain_limits(settings))
+    metrics = Metrics(repository, chain_service)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await asyncio.to_thread(repository.refresh)
         await asyncio.to_thread(repository.prepare)
-        looking = asyncio.create_task(_keep_looking(repository, settings.reload_seconds))
-        async with siblings.telling(figures.own) if siblings else contextlib.nullcontext():
-            yield
-        looking.cancel()
+        reloading = asyncio.create_task(_reload_models(repository, settings.reload_seconds))
+        yield
+        reloading.cancel()
         await store.close()
         executor.close()
 
@@ -112,34 +94,45 @@ def create_app(settings: Settings, store_url: str, siblings: Siblings | None = N
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        # Looking for an OpenTelemetry provider costs 6 % of a small request; see /metrics instead.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+        middleware=[  # the first is the outermost, so that refusals have CORS headers, too
+            *([_cors(settings)] if settings.cors_origins else []),
+            Middleware(RequestMiddleware, limits=_http_limits(settings), metrics=metrics),
+        ],
     )
     app.state.models = repository
-    app.state.sampling = Inference(repository, executor, _limits(settings))
-    app.state.chains = ChainService(repository, executor, store, _chain_limits(settings))
-    app.state.graphs = Graphs(executor, settings.max_rows, settings.max_answer_values)
+    app.state.inference = Inference(repository, executor, _limits(settings))
+    app.state.chains = chain_service
     app.state.max_body_bytes = settings.max_body_bytes
-    app.state.metrics = figures = Metrics(repository, app.state.chains, siblings)
+    app.state.metrics = metrics
     keys = read_keys(settings.keys_file)
     app.state.keyring = Keyring(keys) if keys else None
     for router in ROUTERS:
-        app.router.routes += router.routes  # flat, so that a request is matched at once
-    problems.install(app)
-    app.openapi = documented(app, repository)  # type: ignore[method-assign]  # FastAPI's own way
-    app.edge = edge = Edge(
-        super(Application, app).__call__,
-        hurried,
-        BodyLimits(settings.max_body_bytes, settings.body_seconds),
-        Gate(settings.max_requests, settings.max_wait_ms / 1000),
-        app.state.metrics,
-        outermost=not settings.cors_origins,
-    )
-    if settings.cors_origins:  # whose pages are to read refusals as well
-        app.edge = CrossOrigin(edge, settings.cors_origins)
-    else:
-        app.refusal = edge.refusal
-        if not keys:
-            app.express = Express(app.state.sampling, edge, settings.max_body_bytes)
+        app.router.routes += router.routes  # `include_router` would add a layer to every request
+    app.openapi = make_openapi(app, repository)  # type: ignore[method-assign]  # as FastAPI advises
     return app
+
+
+def _cors(settings: Settings) -> Middleware:
+    """Let pages of these origins call the API. No cookies are read, so `*` exposes no session."""
+    return Middleware(
+        CORSMiddleware,
+        allow_origins=settings.cors_origins,
+        allow_methods=("GET", "POST", "DELETE"),
+        allow_headers=("authorization", "content-type", "idempotency-key", "x-api-key",
+                       REQUEST_ID),
+        expose_headers=("retry-after", "x-chain-id", "x-chain-step", "x-model", REQUEST_ID),
+    )  # fmt: skip
+
+
+def _http_limits(settings: Settings) -> HttpLimits:
+    return HttpLimits(
+        requests=settings.max_requests,
+        body_bytes=settings.max_body_bytes,
+        body_seconds=settings.body_seconds,
+        write_seconds=settings.write_seconds,
+    )
 
 
 def _limits(settings: Settings) -> Limits:
@@ -159,11 +152,11 @@ def _chain_limits(settings: Settings) -> ChainLimits:
     )
 
 
-async def _keep_looking(repository: ModelRepository, seconds: float) -> None:
-    """New versions without a restart; one look that fails does not end the looking."""
+async def _reload_models(repository: ModelRepository, seconds: float) -> None:
+    """Look for new models every `seconds`; 0 never looks."""
     while seconds > 0:
         await asyncio.sleep(seconds)
         try:
             await asyncio.to_thread(repository.refresh)
-        except Exception:
-            log.exception("the models folder could not be looked at")
+        except Exception:  # try again at the next turn
+            log.exception("could not read the models folder")

@@ -1,102 +1,157 @@
-"""Use cases: what the service does with a model, whoever asks and however it is sent.
+"""Use cases on rows: reconstruct, moments, and a model's graph as it is.
 
-Rows come in the units of the user's data. Graphs and algebra run on the executor's threads, so the
-event loop goes on serving, and rows of several requests share graph calls.
+Each checks the request against the limits and submits one job. Graphs and algebra run on the
+executor's threads, and rows of several requests share graph calls.
 """
 
+import math
 from dataclasses import dataclass
 
-from localmoments.arrays import Doubles, Reals
-from localmoments.errors import InputError, TooLargeError
-from localmoments.model import Model
-from localmoments.rows import check_range, check_width
+import numpy as np
+
+from localmoments.arrays import Arrays, Floats, Reals
+from localmoments.artefact import Graph
+from localmoments.errors import InputError, TooLargeError, UnusableAnswerError
+from localmoments.model import Model, Reconstruction
+from localmoments.moments import Moments, MomentsSpec, find_moments
+from service.caller import Caller
 from service.engine.executor import Executor
-from service.engine.local_moments import LocalMoments, Question, find_moments, make_plan
 from service.engine.reconstruction_job import ReconstructionJob
 from service.engine.repository import ModelRepository
+
+LEVEL = "sigma"  # the input of a graph that takes the noise level
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that one request may ask for, and where the whole Jacobian ends."""
+    """The most that one request may ask for, and up to where the whole Jacobian is used."""
 
-    rows: int
-    points: int
-    answer_values: int
+    rows: int  # of a reconstruction, or of a graph
+    points: int  # rows of local moments
+    answer_values: int  # numbers in an answer, or in a tensor of a graph
     full_jacobian_dims: int
-
-
-@dataclass(frozen=True)
-class Reconstruction:
-    """r(x) of every row, and how far it lies from x."""
-
-    model: str  # name@version
-    sigma: float  # the noise level that was used
-    reconstruction: Reals  # (n, d)
-    error: Doubles  # (n,), root mean square of (r(x) - x) / scale
 
 
 class Inference:
     """The use cases over a repository of models."""
 
     def __init__(self, models: ModelRepository, executor: Executor, limits: Limits) -> None:
-        self._models = models
-        self._worker = executor
-        self._limits = limits
+        self._models, self._executor, self.limits = models, executor, limits
 
     async def reconstruct(
         self, x: Reals, reference: str | None = None, sigma: float | None = None
     ) -> Reconstruction:
-        work = self._reconstructing(x, reference, sigma)
-        found = await self._worker.run_job(work)
-        return Reconstruction(work.model.manifest.reference, work.sigma, **found)
+        """Compute r(x) of rows (n, d) in the units of the data.
 
-    def begin_reconstruction(self, x: Reals) -> ReconstructionJob:
-        """By the default model; what is found comes as the work's answer."""
-        work = self._reconstructing(x, None, None)
-        self._worker.start(work)
-        return work
+        Args:
+            reference: `name` or `name@version`. Default: the default model.
+            sigma: the noise level, in model units. Default: the model's level for clean rows.
 
-    def _reconstructing(
+        Raises:
+            InputError, TooLargeError, UnknownModelError, OverloadError: the request is refused.
+            UnusableAnswerError: the model returned NaN or infinity.
+        """
+        job = self._make_reconstruction(x, reference, sigma)
+        outputs = await self._executor.run_job(job)
+        return Reconstruction(job.model.manifest.reference, job.sigma, **outputs)
+
+    def _make_reconstruction(
         self, x: Reals, reference: str | None, sigma: float | None
     ) -> ReconstructionJob:
         model = self._models.find(reference)
-        self._admit(model, x, self._limits.rows, numbers=x.size)
-        return ReconstructionJob(model, x, _noise_level(model, sigma))
+        self._admit(model, x, self.limits.rows, numbers=x.size)
+        return ReconstructionJob(model, x, model.manifest.choose_sigma(sigma))
 
     async def moments(
-        self, x: Reals, question: Question, reference: str | None = None
-    ) -> LocalMoments:
-        model = self._models.find(reference)
+        self, x: Reals, spec: MomentsSpec, reference: str | None = None
+    ) -> Moments:  # fmt: skip
+        """Compute local moments at rows (n, d) in the units of the data.
+
+        The arguments and errors are those of `reconstruct`.
+        """
+        model, limits = self._models.find(reference), self.limits
         d = model.manifest.input_dims
-        most = min(question.rank, d) + (d if question.asks("covariance") else 0)
-        self._admit(model, x, self._limits.points, numbers=x.size * most)
-        check_range(model, x)
-        sigma, limits = _noise_level(model, question.sigma), self._limits
-        plan = make_plan(model, len(x), question, limits.full_jacobian_dims, limits.answer_values)
-        return await find_moments(self._worker, model, x, sigma, question, plan)
+        numbers = x.size * (min(spec.rank, d) + (d if spec.includes("covariance") else 0))
+        self._admit(model, x, limits.points, numbers)
+        model.manifest.check_range(x)
+        calls = find_moments(model, x, spec, limits.full_jacobian_dims, limits.answer_values)
+        return await self._executor.run_calls(model, calls)
+
+    async def run_graph(self, model: Model, graph: str, inputs: Arrays, caller: Caller) -> Arrays:
+        """Run a graph as it is, in model units.
+
+        Args:
+            inputs: float32 arrays that fit the graph's shapes. The noise level may be left out.
+
+        Raises:
+            InputError: the noise level is not one the model was trained at, or the model returns
+                NaN or infinity for these inputs.
+            TooLargeError, OverloadError: the request is refused.
+        """
+        entry = model.manifest.graphs[graph]
+        rows = len(next(iter(inputs.values())))
+        self._check_size(entry, inputs, rows)
+        _check_level(model, inputs.get(LEVEL))
+        self._executor.batcher.admit(rows)
+        caller.charge(_count_row_steps(entry, inputs))
+        default = model.noise_level(rows) if LEVEL in entry.inputs else {}
+        arrays = default | inputs
+        try:
+            return await self._executor.run(model, graph, **{n: arrays[n] for n in entry.inputs})
+        except UnusableAnswerError:  # raw inputs can be anything, so this is the caller's fault
+            raise InputError(
+                f"{model.manifest.reference} returns NaN or infinity for these inputs of {graph}."
+            ) from None
 
     def _admit(self, model: Model, x: Reals, most: int, numbers: int) -> None:
-        """Refuse rows that do not fit the model, or an answer beyond the limits."""
-        check_width(model, x)
+        """Refuse rows that do not fit the model, and answers beyond the limits."""
+        model.manifest.check_width(x)
         if len(x) > most:
-            raise TooLargeError(f"x has {len(x)} rows, but {most} are the most in one request.")
-        if numbers > self._limits.answer_values:
+            raise TooLargeError(f"x has {len(x)} rows; the limit is {most}.")
+        if numbers > self.limits.answer_values:
             raise TooLargeError(
-                f"The answer would hold {numbers} numbers, but {self._limits.answer_values} are "
-                "the most in one request: ask for fewer rows, a lower rank or no covariance."
+                f"The answer would hold {numbers} numbers; the limit is "
+                f"{self.limits.answer_values}. Ask for fewer rows, a lower rank or no covariance."
             )
-        self._worker.batcher.admit(len(x))
+        self._executor.batcher.admit(len(x))
+
+    def _check_size(self, entry: Graph, inputs: Arrays, rows: int) -> None:
+        limits = self.limits
+        if rows > limits.rows:
+            raise TooLargeError(f"There are {rows} rows; the limit is {limits.rows}.")
+        axes = _measure_axes(entry, inputs)
+        shapes = [*entry.inputs.values(), *entry.outputs.values()]
+        numbers = max(
+            math.prod(n if isinstance(n, int) else axes.get(n, 1) for n in s) for s in shapes
+        )
+        if numbers > limits.answer_values:
+            raise TooLargeError(
+                f"A tensor would hold {numbers} numbers; the limit is {limits.answer_values}. "
+                "Ask for fewer rows or vectors."
+            )
 
 
-def _noise_level(model: Model, sigma: float | None) -> float:
-    """The level that was asked for, if the model was trained for it, or the one for clean rows."""
-    m = model.manifest
-    if sigma is None:
-        return m.moments_sigma
-    if m.noise_levels is None:
-        raise InputError(f"{m.reference} was trained at one noise level; leave sigma out.")
-    low, high = m.noise_levels
-    if not low <= sigma <= high:
-        raise InputError(f"sigma is {sigma:g}, but {m.reference} knows {low:g} to {high:g}.")
-    return sigma
+def _measure_axes(entry: Graph, inputs: Arrays) -> dict[str, int]:
+    """Return the sizes of a graph's dynamic axes, by name."""
+    pairs = [
+        pair for name, array in inputs.items()
+        for pair in zip(entry.inputs[name], array.shape, strict=True)
+    ]  # fmt: skip
+    return {axis: size for axis, size in pairs if isinstance(axis, str)}
+
+
+def _count_row_steps(entry: Graph, inputs: Arrays) -> int:
+    """Return the cost: a product with the Jacobian costs about as much as a walker's step."""
+    return math.prod(_measure_axes(entry, inputs).values())
+
+
+def _check_level(model: Model, sigma: Floats | None) -> None:
+    levels = model.manifest.noise_levels
+    if sigma is None or levels is None:
+        return
+    low, high = np.float32(levels[0]), np.float32(levels[1])  # the caller's sigma is float32 too
+    if not ((low <= sigma) & (sigma <= high)).all():
+        raise InputError(
+            f"sigma must be from {low:g} to {high:g}, the levels that "
+            f"{model.manifest.reference} was trained at."
+        )

@@ -1,4 +1,4 @@
-"""Where the service listens: one socket, or one a executor on the same port."""
+"""The listening socket, bound before anything slow is loaded so that a wrong address fails fast."""
 
 import ipaddress
 import logging
@@ -8,38 +8,33 @@ from localmoments.errors import SettingsError
 
 log = logging.getLogger(__name__)
 
+BACKLOG = 2048  # connections that wait to be accepted
 
-def bind(host: str, port: int, count: int = 1) -> list[socket.socket]:
-    """Listening sockets of one address, or one sentence why there are none."""
+
+def bind(host: str, port: int) -> socket.socket:
+    """Listen on an address; raise SettingsError if that is not possible."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listeners: list[socket.socket] = []
-        for _ in range(count):
-            listener = socket.socket(family, kind)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if listeners:
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            listener.bind(address)
-            if count > 1:  # only now, so that the first finds out whether another server is there
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            listeners.append(listener)
-            address = listener.getsockname()
-        for listener in listeners:
-            listener.listen(2048)
+        listener = socket.socket(family, kind)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise SettingsError(f"{host}:{port} cannot be listened on: {reason}.") from None
-    return listeners
+        raise SettingsError(f"Cannot listen on {host}:{port}: {reason}.") from None
+    return listener
 
 
-def url_of(listener: socket.socket) -> str:
+def find_url(listener: socket.socket) -> str:
+    """Return the address of a listening socket as a URL."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def warn_if_open(listener: socket.socket) -> None:
+    """Warn that other machines can call a service that has no API keys."""
     if not ipaddress.ip_address(listener.getsockname()[0]).is_loopback:
         log.warning(
-            "anyone who reaches %s may use it, because LOCALMOMENTS_KEYS_FILE names no API keys",
-            url_of(listener),
+            "anyone who can reach %s can use it: no API keys are set (LOCALMOMENTS_KEYS_FILE)",
+            find_url(listener),
         )

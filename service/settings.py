@@ -1,11 +1,13 @@
 """Every setting of the service: the only place that reads the environment and `.env`.
 
-`LOCALMOMENTS_PORT=9000 make serve`, or the same line in a file `.env` in the working folder; the
-environment wins over the file. `table()` is the documentation of all of them.
+A setting `port` is the flag `--port` of `localmoments serve`, the environment variable
+`LOCALMOMENTS_PORT`, or the same line in a file `.env` in the working folder. The flag wins over the
+environment, and the environment over the file. `make_table()` documents all of them.
 """
 
+import difflib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -24,194 +26,282 @@ from localmoments.errors import SettingsError
 from localmoments.estimators import FULL_JACOBIAN_DIMS
 
 PREFIX = "LOCALMOMENTS_"
+DAY = 86_400  # seconds
 
 Reference = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}(@[0-9]{1,9})?$")]
 Origin = Annotated[str, StringConstraints(pattern=r"^(\*|https?://[^/?#\s]+)$")]
 
 
 class Settings(BaseSettings):
-    """Read once at the start and passed down."""
+    """The settings, read once at the start and passed down."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
         env_file=".env",
         env_file_encoding="utf-8",
         env_ignore_empty=True,
-        extra="ignore",  # .env also serves other programs
+        extra="ignore",  # other programs read the same .env
         frozen=True,
         populate_by_name=True,
     )
 
-    host: Annotated[str, Field(pattern=r"^\S+$", description="address to listen on")] = "127.0.0.1"
+    host: Annotated[str, Field(pattern=r"^\S+$", description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[
-        int, Field(ge=0, le=65535, description="port to listen on; 0 takes a free one")
+        int, Field(ge=0, le=65535, description="Port to listen on. 0 picks a free port.")
     ] = 8000
-    models: Annotated[Path, Field(description="folder that holds `<name>/<version>/`")] = Path(
-        "models"
-    )
+    cors_origins: Annotated[
+        tuple[Origin, ...],
+        NoDecode,
+        Field(
+            description="Origins whose web pages may call the API, separated by commas. `*` allows "
+            "all. Default: none."
+        ),
+    ] = ()
+    keys_file: Annotated[
+        Path | None,
+        Field(description="TOML file with API keys. Default: no keys, every client is allowed."),
+    ] = None
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Field(description="`debug`, `info` (one line per request), `warning` or `error`."),
+    ] = "info"
+
+    models: Annotated[
+        Path, Field(description="Folder with the models, as `<name>/<version>/`.")
+    ] = Path("models")
     default_model: Annotated[
         Reference | None,
         Field(
-            description="`name` or `name@version` for requests that name no model; "
-            "else `mnist-dae` if it is there, else the first by name"
+            description="`name` or `name@version` for requests without `model`. Default: "
+            "`mnist-dae` if it exists, otherwise the first model by name."
         ),
     ] = None
     reload_seconds: Annotated[
         float,
-        Field(ge=0, le=86_400, description="time between looks for new models; 0: only at start"),
-    ] = 5.0
-    workers: Annotated[
-        int,
         Field(
-            ge=1,
-            le=256,
-            description="processes that serve; more than one for many small requests at a time",
+            ge=0,
+            le=DAY,
+            description="Seconds between two checks for new models. 0 checks only at the start.",
         ),
-    ] = 1
+    ] = 5.0
     threads: Annotated[
         int,
         Field(
             ge=0,
             le=1024,
-            description="threads that compute, in each process; 0: its share of the CPUs allowed",
+            description="Threads for computing. 0 uses all CPUs that the process may use.",
         ),
     ] = 0
     provider: Annotated[
         Literal["auto", "cpu", "cuda"],
-        Field(description="what graphs run on: `cpu`, `cuda`, or `auto`: CUDA where it works"),
+        Field(description="Where graphs run: `cpu`, `cuda`, or `auto` for CUDA if it works."),
     ] = "auto"
     full_jacobian_dims: Annotated[
         int,
         Field(
             ge=0,
-            description="up to this width moments come from the whole Jacobian, "
-            "above it from a block Krylov method",
+            description="Up to this number of columns, moments come from the whole Jacobian; above "
+            "it, from a block Krylov method.",
         ),
     ] = FULL_JACOBIAN_DIMS
     max_batch_rows: Annotated[
-        int, Field(gt=0, le=65_536, description="most rows in one graph call")
-    ] = 256  # fmt: skip
-    max_load_rows: Annotated[
-        int, Field(gt=0, description="rows in work at a time; beyond it callers get a 429")
-    ] = 8192
+        int, Field(gt=0, le=65_536, description="Maximum number of rows in one graph call.")
+    ] = 256
+
     max_requests: Annotated[
         int,
-        Field(gt=0, description="reconstructions answered at a time; beyond it callers get a 429"),
+        Field(
+            gt=0,
+            description="Maximum number of requests in flight, not counting `/sample`. Requests "
+            "above it get 429.",
+        ),
     ] = 64
-    max_wait_ms: Annotated[
-        float,
-        Field(gt=0, description="fewer than so many where even the quickest takes longer"),
-    ] = 50.0
-    max_body_bytes: Annotated[int, Field(gt=0, description="largest request body")] = 32 * 2**20
+    max_load_rows: Annotated[
+        int,
+        Field(
+            gt=0,
+            description="Maximum number of rows that are queued or being computed, with the "
+            "walkers of chains. Requests above it get 429.",
+        ),
+    ] = 8192
+    max_body_bytes: Annotated[
+        int, Field(gt=0, description="Maximum size of a request body in bytes.")
+    ] = 32 * 2**20
     max_rows: Annotated[
-        int, Field(gt=0, description="most rows in one reconstruction, most walkers of a chain")
+        int,
+        Field(gt=0, description="Maximum number of rows in one `/reconstruct`, or of walkers."),
     ] = 4096
     max_points: Annotated[
-        int, Field(gt=0, description="most points in one request for moments")
+        int, Field(gt=0, description="Maximum number of points in one `/moments`.")
     ] = 256
     max_answer_values: Annotated[
-        int, Field(gt=0, description="most numbers in one answer of moments or reconstructions")
+        int,
+        Field(
+            gt=0, description="Maximum number of values in one response of moments or rows."
+        ),
     ] = 4_000_000  # fmt: skip
     max_sample_values: Annotated[
-        int, Field(gt=0, description="most numbers in one answer of `/sample` that is not streamed")
-    ] = 32_000_000  # fmt: skip
+        int,
+        Field(gt=0, description="Maximum number of values in one `/sample` that is not streamed."),
+    ] = 32_000_000
     max_row_steps: Annotated[
-        int, Field(gt=0, description="most walkers × steps in one call of `/sample`")
-    ] = 2_000_000  # fmt: skip
+        int, Field(gt=0, description="Maximum of walkers × steps in one `/sample`.")
+    ] = 2_000_000
+
     redis_url: Annotated[
         SecretStr | None,
         Field(
             validation_alias=AliasChoices("LOCALMOMENTS_REDIS_URL", "REDIS_URL"),
-            description="where chains are kept: `redis://`, `rediss://` or `unix://`, a single "
-            "server or any node of a cluster; left out: an embedded Valkey; also read as "
-            "`REDIS_URL`",
+            description="Redis or Valkey that stores chains: `redis://`, `rediss://` or `unix://`, "
+            "a single server or any node of a cluster. Also read from `REDIS_URL`. Default: an "
+            "embedded Valkey.",
         ),
     ] = None
     store_folder: Annotated[
-        Path, Field(description="where the embedded Valkey keeps its files")
-    ] = Path(".localmoments")  # fmt: skip
+        Path, Field(description="Folder for the files of the embedded Valkey.")
+    ] = Path(".localmoments")
     store_seconds: Annotated[
-        float, Field(gt=0, le=600, description="time that the store may take to answer")
+        float, Field(gt=0, le=600, description="Timeout for one request to the store, in seconds.")
     ] = 5.0
     chain_seconds: Annotated[
-        int, Field(gt=0, le=10**9, description="a chain lives this long after its last use")
-    ] = 7 * 86_400
+        int,
+        Field(
+            gt=0, le=10**9, description="Seconds after its last use at which a chain is deleted."
+        ),
+    ] = 7 * DAY  # fmt: skip
     tombstone_seconds: Annotated[
         int,
-        Field(ge=0, le=10**9, description="for so long an ended chain is a 410, and then a 404"),
-    ] = 30 * 86_400
+        Field(
+            ge=0,
+            le=10**9,
+            description="How long a deleted or expired chain returns 410 Gone before it returns "
+            "404, in seconds.",
+        ),
+    ] = 30 * DAY
     lease_seconds: Annotated[
         float,
-        Field(ge=0.5, le=600, description="a writer that died blocks its chain for this long"),
+        Field(
+            ge=0.5,
+            le=600,
+            description="Seconds after which another replica may use the chain of a process that "
+            "died.",
+        ),
     ] = 5.0
-    keys_file: Annotated[
-        Path | None,
-        Field(description="TOML file with the API keys; left out: no key is asked for"),
-    ] = None
+
     body_seconds: Annotated[
-        float, Field(gt=0, le=3600, description="time for a request's head and body to arrive")
+        float,
+        Field(gt=0, le=3600, description="Time limit for receiving a request body, in seconds."),
     ] = 20.0
     write_seconds: Annotated[
-        float, Field(gt=0, le=3600, description="time that a caller may leave an answer unread")
+        float,
+        Field(
+            gt=0,
+            le=3600,
+            description="Seconds without progress after which a response that the client does not "
+            "read is given up.",
+        ),
     ] = 60.0
-    cors_origins: Annotated[
-        tuple[Origin, ...],
-        NoDecode,
-        Field(description="origins whose pages may call, with commas between; `*` for all"),
-    ] = ()
     drain_seconds: Annotated[
         float,
-        Field(ge=0, le=600, description="after SIGTERM, time to be seen as not ready at least"),
+        Field(
+            ge=0,
+            le=600,
+            description="Minimum time after SIGTERM during which the service still answers but is "
+            "not ready, in seconds.",
+        ),
     ] = 1.0
     grace_seconds: Annotated[
-        int, Field(ge=0, le=3600, description="time for open requests to end after SIGTERM")
+        int,
+        Field(
+            ge=0,
+            le=3600,
+            description="Maximum time for open requests to finish after SIGTERM, in seconds.",
+        ),
     ] = 10
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"],
-        Field(description="`debug`, `info` (a line a request), `warning` or `error`"),
-    ] = "info"
 
     @field_validator("cors_origins", mode="before")
     @classmethod
-    def _split(cls, value: object) -> object:
-        """`https://a.example, https://b.example`."""
+    def _split_origins(cls, value: object) -> object:
         if not isinstance(value, str):
             return value
         return tuple(word.strip() for word in value.split(",") if word.strip())
 
     @property
     def compute_threads(self) -> int:
-        return self.threads or max(1, available_cpus() // self.workers)
+        return self.threads or available_cpus()
 
 
-def load() -> Settings:
-    """The settings, or one sentence that names every one that is wrong."""
+# The first setting of each group, in the order of the class.
+GROUPS = {
+    "Network": "host",
+    "Models": "models",
+    "Limits": "max_requests",
+    "Chains": "redis_url",
+    "Timeouts": "body_seconds",
+}
+
+
+def load(flags: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings; raise SettingsError with one sentence about all wrong values.
+
+    `flags` are values from the command line, by the name of the setting.
+    """
+    flags = flags or {}
     try:
-        return Settings()
+        return Settings(**flags)  # type: ignore[arg-type]  # pydantic converts the text
     except ValidationError as error:
-        faults = [_fault(str(e["loc"][0]), e["msg"], e["input"]) for e in error.errors()]
+        faults = [_describe_fault(e["loc"], e["msg"], e["input"], flags) for e in error.errors()]
         raise SettingsError("; ".join(faults) + ".") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f".env cannot be read: {error}.") from None
+        raise SettingsError(f"Cannot read .env: {error}.") from None
 
 
-def _fault(field: str, message: str, value: object) -> str:
-    return f"{PREFIX}{field.upper()} is {str(value)!r}, but {message[0].lower()}{message[1:]}"
+def _describe_fault(
+    location: tuple[int | str, ...], message: str, value: object, flags: Mapping[str, str]
+) -> str:
+    field = str(location[0]).lower().removeprefix(PREFIX.lower())
+    name = make_flag(field) if field in flags else make_variable(field)
+    return f"{name} is {str(value)!r}, but {message[0].lower()}{message[1:]}"
 
 
-def unknown_names() -> list[str]:
-    """Variables that look like settings and are none: misspelt, perhaps."""
-    known = {PREFIX + field.upper() for field in Settings.model_fields}
-    return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
+def make_flag(field: str) -> str:
+    return "--" + field.replace("_", "-")
 
 
-def table() -> str:
-    """All settings as a Markdown table."""
+def make_variable(field: str) -> str:
+    return PREFIX + field.upper()
+
+
+def list_groups() -> dict[str, list[str]]:
+    """Return the names of all settings by group, in the order of the class."""
+    groups: dict[str, list[str]] = {}
+    first_of = {first: group for group, first in GROUPS.items()}
+    for name in Settings.model_fields:
+        if name in first_of:
+            group = first_of[name]
+        groups.setdefault(group, []).append(name)
+    return groups
+
+
+def warn_unknown() -> list[str]:
+    """Return a warning for each environment variable that looks like a setting and is none."""
+    known = [field.upper() for field in Settings.model_fields]
+    warnings = []
+    for name in sorted(os.environ):
+        if name.startswith(PREFIX) and (suffix := name.removeprefix(PREFIX)) not in known:
+            close = difflib.get_close_matches(suffix, known, n=1)
+            hint = f" Did you mean {PREFIX}{close[0]}?" if close else ""
+            warnings.append(f"{name} is set, but there is no such setting.{hint}")
+    return warnings
+
+
+def make_table() -> str:
+    """Return all settings as a Markdown table."""
     head = ["| variable | default | meaning |", "|---|---|---|"]
-    return "\n".join([*head, *_rows()]) + "\n"
+    return "\n".join([*head, *_make_rows()]) + "\n"
 
 
-def _rows() -> Iterable[str]:
+def _make_rows() -> Iterable[str]:
     for name, field in Settings.model_fields.items():
         default = "" if field.default in (None, ()) else f"`{field.default}`"
-        yield f"| `{PREFIX}{name.upper()}` | {default} | {field.description} |"
+        yield f"| `{make_variable(name)}` | {default} | {field.description} |"

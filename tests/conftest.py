@@ -1,20 +1,26 @@
 """What several folders of tests share: double precision, and one small artefact made for real."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from localmoments import artefact as manifests
+from localmoments.artefact import START_POINTS, WEIGHTS, Graph
+from localmoments.columns import Normaliser
 from localmoments.model import Model
-from trainer.autoencoder import AutoEncoder
+from trainer.autoencoder import Architecture, AutoEncoder
 from trainer.config import Recipe, make_recipe
-from trainer.export import Chains, export, make_chains
+from trainer.export import ChainSetup, export, set_up_chains
 from trainer.fit import fit
+from trainer.graphs import model_graphs, write_graph
 from trainer.prepare import Prepared, prepare
-from trainer.run import new_run
+from trainer.run_folder import new_run
 
 pytest_plugins = ["tests.plugins"]  # the `needs` fixture and the summary of skipped tests
 
@@ -26,6 +32,8 @@ TINY: dict[str, Any] = {
     "training": {"epochs": 30, "batch": 64, "learning_rate": 1e-2},
     "sampling": {"start_points": 7},
 }
+
+LINEAR_GRAPHS = ("reconstruct", "moments", "jacobian")
 
 
 @pytest.fixture
@@ -57,8 +65,10 @@ def tiny_model(
 
 
 @pytest.fixture(scope="session")
-def tiny_chains(tiny_recipe: Recipe, tiny_prepared: Prepared, tiny_model: AutoEncoder) -> Chains:
-    return make_chains(tiny_recipe, tiny_prepared, tiny_model)
+def tiny_chains(
+    tiny_recipe: Recipe, tiny_prepared: Prepared, tiny_model: AutoEncoder
+) -> ChainSetup:
+    return set_up_chains(tiny_recipe, tiny_prepared, tiny_model)
 
 
 @pytest.fixture(scope="session")
@@ -66,7 +76,7 @@ def tiny_artefact(
     tiny_recipe: Recipe,
     tiny_prepared: Prepared,
     tiny_model: AutoEncoder,
-    tiny_chains: Chains,
+    tiny_chains: ChainSetup,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
     """The exported folder; copy it before you change it."""
@@ -77,3 +87,34 @@ def tiny_artefact(
 @pytest.fixture(scope="session")
 def tiny_served(tiny_artefact: Path) -> Model:
     return Model.open(tiny_artefact, threads=1)
+
+
+@pytest.fixture(scope="session")
+def make_linear(
+    tiny_served: Model, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Model]:
+    """Make the model r(x) = m + A (x - m) from the eigenvalues a (d,) and eigenvectors Q of A."""
+
+    def make(
+        a: Any, Q: Any, m: Any, points: Any = None, scale: Any = None, **facts: Any
+    ) -> Model:  # fmt: skip
+        folder, d = tmp_path_factory.mktemp("linear"), len(a)
+        ae = AutoEncoder(Architecture(d, (d,), "linear", "linear", tied=True)).eval()
+        weights = {  # one tied layer, W = diag(√a) Qᵀ
+            "encoder.0.weight": np.sqrt(a)[:, None] * Q.T,
+            "encoder.0.bias": np.zeros(d),
+            "decoder.0.bias": m - (Q * a) @ Q.T @ m,
+        }
+        ae.load_state_dict({k: torch.tensor(v, dtype=torch.float32) for k, v in weights.items()})
+        starts = torch.tensor(np.zeros((3, d)) if points is None else points, dtype=torch.float32)
+        tensors = {k: v.contiguous() for k, v in ae.state_dict().items()}
+        save_file({**tensors, START_POINTS: starts}, folder / WEIGHTS)
+        graphs = {}
+        for name in LINEAR_GRAPHS:
+            spec = model_graphs(ae)[name]
+            graphs[name] = Graph(write_graph(name, spec, folder).name, spec.inputs, spec.outputs)
+        units = Normaliser(np.zeros(d), np.ones(d) if scale is None else np.asarray(scale, float))
+        facts |= {"graphs": graphs, "input_dims": d, "noise_levels": None, "normaliser": units}
+        return Model(folder, replace(tiny_served.manifest, **facts), threads=1)
+
+    return make

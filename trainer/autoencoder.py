@@ -1,4 +1,4 @@
-"""The auto-encoder: h = f(x), r(x) = g(f(x)), and the Jacobians J_f, J as products."""
+"""The auto-encoder h = f(x), r(x) = g(f(x)), and products with its Jacobians J_f and J."""
 
 import math
 from dataclasses import dataclass
@@ -21,37 +21,45 @@ from trainer.layers import (
     then,
 )
 
-EMBEDDING = 16  # features of an embedded noise level
+EMBEDDING = 16  # numbers that represent a noise level
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """What fixes an auto-encoder up to its weights."""
+    """The shape of an auto-encoder: everything except its weights.
+
+    Raises:
+        RecipeError: if the values do not describe a network.
+    """
 
     dims: int
     hidden: tuple[int, ...]
     unit: str = "sigmoid"
-    decoder: str = "linear"  # the output's unit: "sigmoid" or "linear"
+    decoder: str = "linear"  # unit of the output: "sigmoid" or "linear"
     tied: bool = False
     blocks: int = 0  # residual blocks after each encoder layer, mirrored in the decoder
-    conditioned: bool = False  # takes the noise level as a second input
+    conditioned: bool = False  # the noise level is a second input
 
     def __post_init__(self) -> None:
         if self.unit not in UNITS:
-            raise RecipeError(f"model.unit {self.unit!r} is none of {', '.join(UNITS)}.")
+            raise RecipeError(f"model.unit must be one of {', '.join(UNITS)}; got {self.unit!r}.")
         if self.decoder not in ("sigmoid", "linear"):
-            raise RecipeError(f"model.decoder {self.decoder!r} is neither sigmoid nor linear.")
+            raise RecipeError(f"model.decoder must be sigmoid or linear; got {self.decoder!r}.")
         if not self.hidden or min(self.hidden) < 1 or self.dims < 1 or self.blocks < 0:
-            raise RecipeError("model.hidden needs at least one width, and every width 1 or more.")
+            raise RecipeError("model.hidden must have at least one width, all of them at least 1.")
         if self.tied and self.blocks:
             raise RecipeError(
-                "model.tied and model.blocks exclude each other: a residual block "
-                "has no transpose to share; set one of them to false or 0."
+                "model.tied and model.blocks exclude each other, because a residual block cannot "
+                "share its weights with its transpose. Set one of them to false or 0."
             )
 
 
 class AutoEncoder(nn.Module):
-    """Encoder f and decoder g, mirrored; the decoder's weights may be the encoder's, transposed."""
+    """Encoder f and decoder g with mirrored layers; tied weights are shared, transposed.
+
+    Methods take points x (B, d) or codes h (B, m) and, for a conditioned model, its noise level
+    sigma (B, 1).
+    """
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__()
@@ -62,22 +70,24 @@ class AutoEncoder(nn.Module):
         self.decoder = nn.ModuleList(_decoder_layers(a, widths, e, self.encoder))
 
     def encode(self, x: Tensor, sigma: Tensor | None = None) -> Tensor:
-        return _through(self.encoder, x, self._embedded(sigma))
+        """f(x); (B, m)."""
+        return _apply(self.encoder, x, self._embed(sigma))
 
     def decode(self, h: Tensor, sigma: Tensor | None = None) -> Tensor:
-        return _through(self.decoder, h, self._embedded(sigma))
+        """g(h); (B, d)."""
+        return _apply(self.decoder, h, self._embed(sigma))
 
     def forward(self, x: Tensor, sigma: Tensor | None = None) -> Tensor:
-        """r(x); sigma (B, 1) where the model is conditioned on its noise level."""
+        """r(x); (B, d)."""
         return self.decode(self.encode(x, sigma), sigma)
 
     def linearise_encoder(self, x: Tensor, sigma: Tensor | None = None) -> Linearised:
         """f(x) with J_f v and J_fᵀ w."""
-        return compose(self.encoder, x, self._embedded(sigma))  # type: ignore[arg-type]
+        return compose(self.encoder, x, self._embed(sigma))  # type: ignore[arg-type]
 
     def linearise_decoder(self, h: Tensor, sigma: Tensor | None = None) -> Linearised:
         """g(h) with J_g v and J_gᵀ w."""
-        return compose(self.decoder, h, self._embedded(sigma))  # type: ignore[arg-type]
+        return compose(self.decoder, h, self._embed(sigma))  # type: ignore[arg-type]
 
     def linearise(self, x: Tensor, sigma: Tensor | None = None) -> Linearised:
         """r(x) with J v and Jᵀ w."""
@@ -86,25 +96,25 @@ class AutoEncoder(nn.Module):
 
     def push(self, x: Tensor, v: Tensor, sigma: Tensor | None = None) -> Pushed:
         """r(x) with J v for v (B, k, d), and Jᵀ w."""
-        return push((*self.encoder, *self.decoder), x, v, self._embedded(sigma))
+        return push((*self.encoder, *self.decoder), x, v, self._embed(sigma))
 
     def push_encoder(self, x: Tensor, v: Tensor, sigma: Tensor | None = None) -> Pushed:
         """f(x) with J_f v for v (B, k, d), and J_fᵀ w."""
-        return push(self.encoder, x, v, self._embedded(sigma))  # type: ignore[arg-type]
+        return push(self.encoder, x, v, self._embed(sigma))  # type: ignore[arg-type]
 
     def decode_logits(self, h: Tensor, sigma: Tensor | None = None) -> Tensor:
-        """g(h) before its sigmoid, for a cross-entropy that is exact at the ends."""
-        c = self._embedded(sigma)
+        """g(h) before its sigmoid; cross-entropy computed from it does not lose precision."""
+        c = self._embed(sigma)
         last = self.decoder[-1]
         assert isinstance(last, Dense)
-        return last.before_unit(_through(list(self.decoder)[:-1], h, c), c)
+        return last.before_unit(_apply(list(self.decoder)[:-1], h, c), c)
 
-    def _embedded(self, sigma: Tensor | None) -> Tensor | None:
+    def _embed(self, sigma: Tensor | None) -> Tensor | None:
         """φ(σ) = (cos, sin)(ω log σ) at geometric frequencies; (B, EMBEDDING)."""
         if not self.architecture.conditioned:
             return None
         if sigma is None:
-            raise ValueError("this model is conditioned on its noise level, so sigma is needed")
+            raise ValueError("a conditioned model needs its noise level sigma")
         n = EMBEDDING // 2
         ω = torch.exp(torch.linspace(math.log(0.25), math.log(4.0), n, device=sigma.device))
         phase = torch.log(sigma) * ω  # (B, n)
@@ -132,7 +142,7 @@ def _decoder_layers(
     return layers
 
 
-def _through(layers: nn.ModuleList | list[nn.Module], x: Tensor, c: Tensor | None) -> Tensor:
+def _apply(layers: nn.ModuleList | list[nn.Module], x: Tensor, c: Tensor | None) -> Tensor:
     for layer in layers:
         x = layer(x, c)
     return x

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from localmoments.artefact import Manifest
-from trainer.covariance_roots import FEW
+from trainer.covariance_roots import MATRIX_COLUMNS
 from trainer.evaluate.plan import plan_for
 from trainer.markdown import pairs
 from trainer.metrics_report import OPTIONS, figures_text
@@ -19,7 +19,7 @@ KINDS = {
     "rcae": "An auto-encoder with a contractive reconstruction (eq. L_global of the paper)",
 }
 CAPTIONS = {
-    "samples": "Chains, one per row, left to right",
+    "samples": "ChainSetup, one per row, left to right",
     "reconstructions": "Held-out rows, as the model was given them, and reconstructed",
     "tangents": "Leading tangents of the local covariance",
     "filters": "First-layer filters",
@@ -119,7 +119,7 @@ def _draw(m: Manifest) -> str:
     """What `gibbs` and `moment` draw with in place of N(0, A) (docs/decisions/0004)."""
     sampling, model = m.recipe.get("sampling", {}), m.recipe.get("model", {})
     root, gain = sampling.get("root", "auto"), sampling.get("gain", 1.0)
-    if root == "auto" and m.input_dims <= FEW:
+    if root == "auto" and m.input_dims <= MATRIX_COLUMNS:
         root = "matrix"
     if root == "auto" and not (model.get("tied") and len(model.get("hidden", ())) == 1):
         root = "jacobian"
@@ -169,14 +169,14 @@ def _command(m: Manifest) -> str:
     return (
         "The recipe stands in `manifest.json`; on the same data, machine and library versions it "
         "gives these weights again (`--data PATH` where the data lies elsewhere):\n\n"
-        f"```sh\npython -m trainer fit models/{m.name}/{m.version}\n{_evaluation(m)}\n```"
+        f"```sh\nlocalmoments fit models/{m.name}/{m.version}\n{_evaluation(m)}\n```"
     )
 
 
 def _evaluation(m: Manifest) -> str:
     """The command that made the figures above, or the one that makes more."""
     options = m.evaluation.get(OPTIONS)
-    command = f"python -m trainer evaluate {m.reference} {options or ''}".rstrip()
+    command = f"localmoments evaluate {m.reference} {options or ''}".rstrip()
     return f"{command}  # {'these' if options is not None else 'more'} figures and pictures"
 
 

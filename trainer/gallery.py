@@ -1,5 +1,6 @@
 """The pictures that a run leaves beside its checkpoint, drawn from the trained model."""
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -8,19 +9,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from localmoments.arrays import Doubles
+from localmoments.chain import encode_state, make_transition, positions
+from localmoments.errors import DivergedError
 from localmoments.estimators import (
-    Moments,
+    PointMoments,
     in_user_units,
     local_moments,
     scaled_moments,
     spectrum_of,
 )
+from localmoments.model import Model
 from trainer.autoencoder import AutoEncoder
-from trainer.chain_setup import walked
 from trainer.checkpoint import Loss
 from trainer.config import Recipe
 from trainer.errors import explain_write_errors
-from trainer.export import Chains
+from trainer.export import ChainSetup, TorchModel, describe
 from trainer.layers import Dense
 from trainer.plots import (
     View,
@@ -51,7 +54,7 @@ def draw_gallery(
     recipe: Recipe,
     prepared: Prepared,
     ae: AutoEncoder,
-    chains: Chains,
+    chains: ChainSetup,
     losses: tuple[Loss, ...],
     folder: Path,
 ) -> list[Path]:
@@ -62,7 +65,8 @@ def draw_gallery(
     names += ["losses"] if losses else []
     paths = {name: folder / f"{name}.png" for name in names}
     with explain_write_errors(folder), torch.no_grad():
-        _draw_samples(recipe, prepared, view, chains, paths["samples"])
+        model = TorchModel(describe(recipe, prepared, ae, chains, "0", {}), ae, chains.kernels)
+        _draw_samples(recipe, prepared, view, chains, model, paths["samples"])
         _draw_reconstructions(prepared, view, ae, chains, paths["reconstructions"])
         _draw_tangents(prepared, view, ae, chains, paths["tangents"])
         if image and isinstance(ae.encoder[0], Dense):
@@ -73,32 +77,35 @@ def draw_gallery(
 
 
 def _draw_samples(
-    recipe: Recipe, prepared: Prepared, view: View, chains: Chains, path: Path
+    recipe: Recipe, prepared: Prepared, view: View, chains: ChainSetup, model: Model, path: Path
 ) -> None:
     walkers = WALKERS if view.image is not None else SCATTERED
-    starts = chains.starts[torch.arange(walkers) % len(chains.starts)]
-    kernel, scale = chains.kernels[chains.default], chains.scales[chains.default]
-    steps = walked(kernel, starts, scale, KEPT * THIN, emit=chains.emit, seed=1)[THIN - 1 :: THIN]
-    chain = prepared.normaliser.to_user(steps.numpy())  # (KEPT, W, d)
+    starts = chains.starts[torch.arange(walkers) % len(chains.starts)].numpy()
+    walk, kept = make_transition(model, seed=1), [starts]
+    with contextlib.suppress(DivergedError):
+        for p in positions(model, walk, encode_state(model, walk.kernel, starts), KEPT * THIN):
+            if p.step % THIN == 0:
+                kept.append(p.noisy if chains.emit == "noisy" else p.mean)
+    chain = prepared.normaliser.to_user(np.stack(kept[1:] or kept))  # (KEPT, W, d)
     draw_samples(view, chain, path, f"{recipe.name}, kernel {chains.default}, every {THIN}th step")
 
 
 def _draw_reconstructions(
-    prepared: Prepared, view: View, ae: AutoEncoder, chains: Chains, path: Path
+    prepared: Prepared, view: View, ae: AutoEncoder, chains: ChainSetup, path: Path
 ) -> None:
     count = 30 if view.image is not None else 200
     z = held_out_rows(prepared, count)
     g = torch.Generator().manual_seed(1)
     noisy = z
     if prepared.criterion.kind == "dae":
-        noisy = prepared.criterion.corrupted(z, torch.full((len(z), 1), chains.sigma), g)
+        noisy = prepared.criterion.corrupt(z, torch.full((len(z), 1), chains.sigma), g)
     r: Tensor = ae(noisy, _level(ae, chains.sigma, len(z)))
     to_user = prepared.normaliser.to_user
     draw_reconstructions(view, to_user(z.numpy()), to_user(noisy.numpy()), to_user(r.numpy()), path)
 
 
 def _draw_tangents(
-    prepared: Prepared, view: View, ae: AutoEncoder, chains: Chains, path: Path
+    prepared: Prepared, view: View, ae: AutoEncoder, chains: ChainSetup, path: Path
 ) -> None:
     count = 8 if view.image is not None else 300
     z, sigma = held_out_rows(prepared, count), chains.moments_sigma
@@ -110,7 +117,7 @@ def _draw_tangents(
     )  # fmt: skip
 
 
-def moments_in_torch(prepared: Prepared, ae: AutoEncoder, sigma: float, z: Tensor) -> Moments:
+def moments_in_torch(prepared: Prepared, ae: AutoEncoder, sigma: float, z: Tensor) -> PointMoments:
     """Asymptotic moments at one row z (1, d), in the user's units."""
     at = ae.linearise(z, _level(ae, sigma, 1))
 

@@ -1,42 +1,63 @@
-"""The graphs of an artefact, each written once: what goes in, what comes out, and the maths.
+"""The ONNX graphs of an artefact: what each computes, how it is written, and how it is checked.
 
-Beside the kernels' steps there are
+Besides the steps of the kernels, an artefact has these graphs:
 
     reconstruct        x -> mean r(x)
     encode, decode     x -> hidden f(x);  hidden h -> mean g(h)
-    moments            x, v -> mean r(x), products A v, A = (J + Jᵀ)/2
+    moments            x, v -> mean r(x), products A v with A = (J + Jᵀ)/2
     jacobian           x, v, w -> J v, Jᵀ w
     encoder_jacobian   x, v, w -> J_f v, J_fᵀ w
 
-with k vectors a row in v and w. Both estimators of the local moments are algebra on `moments`
-(localmoments.estimators): ONNX has no eigen-decomposition, and they share their eigenpairs.
-A conditioned model's graphs also take its noise level, sigma, one a row.
+v and w hold k vectors per row. ONNX has no eigendecomposition, so localmoments.estimators computes
+the local moments from `moments`. The graphs of a conditioned model also take one noise level per
+row, sigma.
+
+All graphs share one copy of the weights. ONNX external data can point into any file by offset, and
+safetensors stores tensors as the same raw little-endian bytes, so the graphs point into
+weights.safetensors.
 """
 
+import json
+import logging
+import struct
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
+import onnx
+import onnxruntime as ort
 import torch
+from onnx.external_data_helper import set_external_data
+from onnxscript import optimizer
 from torch import Tensor, nn
 
-from localmoments.artefact import Shape
+from localmoments.artefact import WEIGHTS, Shape
+from localmoments.signals import held_back
 from trainer.autoencoder import AutoEncoder
-from trainer.covariance_roots import make_root
-from trainer.kernels import KERNELS, Gibbs, Kernel
+from trainer.errors import ExportError
+from trainer.interrupts import INTERRUPT
+from trainer.kernels import Kernel
 
 BATCH, PROBES = "batch", "probes"  # names of the dynamic axes
+OPSET = 20
+TOLERANCE = 1e-4  # largest difference between onnxruntime and PyTorch
+CHECKED_BATCHES = (1, 2, 37, 1000)
+LARGEST_CONSTANT = 64  # elements of a constant that may be folded into a graph: never a weight
+PREFIX = "ae."  # of the weights' names in a graph: the module keeps the auto-encoder there
 
 
 @dataclass(frozen=True)
 class GraphSpec:
-    """A module to export, and the names and shapes at its border."""
+    """A module to export, with the names and shapes of its inputs and outputs."""
 
     module: nn.Module
     inputs: Mapping[str, Shape]
     outputs: Mapping[str, Shape]
 
     def example(self, batch: int, probes: int = 2, seed: int = 0) -> tuple[Tensor, ...]:
-        """Random inputs of a given batch; positive where only that makes sense."""
+        """Random inputs with these sizes of the dynamic axes; sigma and scale are positive."""
         g = torch.Generator().manual_seed(seed)
         sizes = {BATCH: batch, PROBES: probes}
         tensors = []
@@ -47,37 +68,37 @@ class GraphSpec:
         return tuple(tensors)
 
 
-class _Of(nn.Module):
-    """A function of the auto-encoder, as a module of its own."""
+class _Graph(nn.Module):
+    """A function of the auto-encoder as a module."""
 
     def __init__(self, ae: AutoEncoder) -> None:
         super().__init__()
         self.ae = ae
 
 
-class Reconstruct(_Of):
+class Reconstruct(_Graph):
     def forward(self, x: Tensor, sigma: Tensor | None = None) -> Tensor:
         mean: Tensor = self.ae(x, sigma)
         return mean
 
 
-class Encode(_Of):
+class Encode(_Graph):
     def forward(self, x: Tensor, sigma: Tensor | None = None) -> Tensor:
         return self.ae.encode(x, sigma)
 
 
-class Decode(_Of):
+class Decode(_Graph):
     def forward(self, hidden: Tensor, sigma: Tensor | None = None) -> Tensor:
         return self.ae.decode(hidden, sigma)
 
 
-class Moments(_Of):
+class Moments(_Graph):
     def forward(self, x: Tensor, v: Tensor, sigma: Tensor | None = None) -> tuple[Tensor, ...]:
         at = self.ae.push(x, v, sigma)
         return at.value, (at.tangents + at.vjp(v)) / 2
 
 
-class Jacobian(_Of):
+class Jacobian(_Graph):
     def forward(
         self, x: Tensor, v: Tensor, w: Tensor, sigma: Tensor | None = None
     ) -> tuple[Tensor, ...]:
@@ -85,7 +106,7 @@ class Jacobian(_Of):
         return at.tangents, at.vjp(w)
 
 
-class EncoderJacobian(_Of):
+class EncoderJacobian(_Graph):
     def forward(
         self, x: Tensor, v: Tensor, w: Tensor, sigma: Tensor | None = None
     ) -> tuple[Tensor, ...]:
@@ -94,7 +115,7 @@ class EncoderJacobian(_Of):
 
 
 def model_graphs(ae: AutoEncoder) -> dict[str, GraphSpec]:
-    """Every graph but the kernels'."""
+    """All graphs of a model except the steps of its kernels, by name."""
     d, m = ae.architecture.dims, ae.architecture.hidden[-1]
     level: dict[str, Shape] = {"sigma": (BATCH, 1)} if ae.architecture.conditioned else {}
     x: dict[str, Shape] = {"x": (BATCH, d)}
@@ -115,17 +136,8 @@ def model_graphs(ae: AutoEncoder) -> dict[str, GraphSpec]:
     return graphs
 
 
-def make_kernels(
-    ae: AutoEncoder, sigma: float, root: str = "auto", degree: int = 6, gain: float = 1.0,
-    halvings: int = 0, lowest: float = 0.0,
-) -> dict[str, Kernel]:  # fmt: skip
-    """Every kernel over this model; `lowest` is the lowest noise level that it was trained for."""
-    made = make_root(root, ae, degree, gain)
-    kernels = {name: kind(ae, sigma, made) for name, kind in KERNELS.items()}
-    return kernels | {"gibbs": Gibbs(ae, sigma, made, halvings, lowest)}
-
-
 def kernel_graph(kernel: Kernel) -> GraphSpec:
+    """The graph of a kernel's step."""
     a = kernel.ae.architecture
     n = a.hidden[-1] if kernel.space == "hidden" else a.dims
     return GraphSpec(
@@ -133,3 +145,114 @@ def kernel_graph(kernel: Kernel) -> GraphSpec:
         {"state": (BATCH, n), "noise": (BATCH, kernel.noise), "scale": (BATCH, 1)},
         {"next": (BATCH, n), "mean": (BATCH, a.dims)},
     )
+
+
+def write_graph(name: str, spec: GraphSpec, folder: Path) -> Path:
+    """Export a graph into the folder of its weights, and check it against PyTorch.
+
+    Raises:
+        ExportError: if the graph cannot be exported or computes something else.
+    """
+    INTERRUPT.check()
+    with held_back():
+        model = _to_onnx(spec)
+    offsets = weight_offsets(folder / WEIGHTS)
+    for tensor in model.graph.initializer:
+        _point_at_weights(tensor, offsets)
+    path = folder / f"{name}.onnx"
+    path.write_bytes(model.SerializeToString())
+    onnx.checker.check_model(str(path))
+    check_parity(name, spec, path)
+    return path
+
+
+def _to_onnx(spec: GraphSpec) -> onnx.ModelProto:
+    axes = {BATCH: torch.export.Dim(BATCH, min=1), PROBES: torch.export.Dim(PROBES, min=1)}
+    shapes = tuple(
+        {i: axes[s] for i, s in enumerate(shape) if isinstance(s, str)}
+        for shape in spec.inputs.values()
+    )
+    logging.getLogger("torch.onnx._internal.exporter").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecations inside torch's exporter
+        program = torch.onnx.export(
+            spec.module.eval(),
+            spec.example(batch=3, probes=2),
+            dynamo=True,
+            input_names=list(spec.inputs),
+            output_names=list(spec.outputs),
+            dynamic_shapes=shapes,
+            opset_version=OPSET,
+            verbose=False,
+            optimize=False,
+        )
+        if program is None:
+            raise ExportError("torch.onnx.export returned no program.")
+        optimizer.optimize_ir(program.model, input_size_limit=LARGEST_CONSTANT)
+    return _strip_metadata(program.model_proto)
+
+
+def _strip_metadata(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Remove the metadata of the exporter, which contains stack traces and local paths."""
+    del model.metadata_props[:]
+    del model.graph.metadata_props[:]
+    model.doc_string = model.graph.doc_string = ""
+    graph = model.graph
+    for item in (*graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        del item.metadata_props[:]
+        item.doc_string = ""
+    return model
+
+
+def weight_offsets(path: Path) -> dict[str, tuple[int, int]]:
+    """The offset and length in bytes of every tensor in a safetensors file."""
+    with path.open("rb") as file:
+        (size,) = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(size))
+    header.pop("__metadata__", None)
+    at = {name: entry["data_offsets"] for name, entry in header.items()}
+    return {name: (8 + size + begin, end - begin) for name, (begin, end) in at.items()}
+
+
+def _point_at_weights(tensor: onnx.TensorProto, offsets: dict[str, tuple[int, int]]) -> None:
+    """Replace the bytes of a weight by their place in the file; keep small constants."""
+    name = tensor.name.removeprefix(PREFIX)
+    if name not in offsets:
+        if len(tensor.raw_data) > 4096:
+            raise ExportError(f"The exporter added a large constant, {tensor.name}.")
+        return
+    offset, length = offsets[name]
+    if len(tensor.raw_data) != length:
+        raise ExportError(f"The exporter changed the weight {name}.")
+    set_external_data(tensor, WEIGHTS, offset, length)
+    tensor.ClearField("raw_data")
+
+
+def check_parity(name: str, spec: GraphSpec, path: Path) -> float:
+    """Compare a graph in onnxruntime with PyTorch on batches of 1 to 1000 rows.
+
+    Returns:
+        The largest difference, relative to the largest value if that is above 1.
+
+    Raises:
+        ExportError: if the difference exceeds TOLERANCE.
+    """
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    worst = 0.0
+    for batch in CHECKED_BATCHES:
+        inputs = spec.example(batch, probes=1 + batch % 2, seed=batch)
+        with torch.no_grad():
+            expected = spec.module(*inputs)
+        expected = expected if isinstance(expected, tuple) else (expected,)
+        feed = {k: v.numpy() for k, v in zip(spec.inputs, inputs, strict=True)}
+        for right, got in zip(expected, session.run(list(spec.outputs), feed), strict=True):
+            size = max(1.0, float(right.abs().max()))
+            difference = np.abs(got - right.numpy()).max() / size
+            worst = float(np.maximum(worst, difference))  # unlike max(), keeps a NaN
+    if not worst <= TOLERANCE:
+        raise ExportError(
+            f"The exported graph {name} differs from PyTorch by {worst:.2g}, more than {TOLERANCE}."
+        )
+    return worst

@@ -1,8 +1,9 @@
-"""Ctrl-C and SIGTERM: the loop finishes its step, saves, and says how to go on.
+"""Ctrl-C and SIGTERM in the trainer.
 
-Elsewhere they are a KeyboardInterrupt. One that is raised in a weak reference's callback or in a
-finaliser is printed and forgotten, and where Python does what, nobody knows; so it is remembered,
-and asked for again before anything is kept.
+While a model is trained, `StopFlag` records the signal; the loop finishes its step, saves a
+checkpoint and says how to continue. At other times `Interrupt` raises KeyboardInterrupt at once.
+Python swallows a KeyboardInterrupt that is raised in a finaliser or a weakref callback, so the
+handler also sets a flag, and `Interrupt.check` raises again before an artefact is published.
 """
 
 import signal
@@ -14,40 +15,42 @@ from localmoments.signals import ENDS, handled_by
 
 
 class Interrupted(Exception):
-    """Ctrl-C or SIGTERM arrived; the run was saved."""
+    """A signal stopped the training, and the run was saved; the message says how to continue."""
 
 
-class Stop:
-    """Turns signals into a question that the loop asks after every step."""
+class StopFlag:
+    """A signal handler that only records the signal; a loop checks `is_set` after every step."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.is_set = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
+        self.is_set = True
 
     @contextmanager
-    def listening(self) -> Iterator["Stop"]:
+    def handle_signals(self) -> Iterator["StopFlag"]:
+        """Handle Ctrl-C and SIGTERM during the block."""
         with handled_by(self):
             yield self
 
 
-class Interrupt(Stop):
-    """A KeyboardInterrupt at once, and again where it was lost."""
+class Interrupt(StopFlag):
+    """A signal handler that raises KeyboardInterrupt and remembers that it did."""
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        super().__call__(number, frame)
+        super().__call__(number, frame)  # first the flag: Python may swallow the exception
         raise KeyboardInterrupt
 
     def check(self) -> None:
-        if self.asked:
+        """Raise KeyboardInterrupt if a signal has arrived."""
+        if self.is_set:
             raise KeyboardInterrupt
 
 
 INTERRUPT = Interrupt()
 
 
-def interruptible() -> None:
-    """From now on, for the whole process."""
+def install_interrupt_handler() -> None:
+    """Handle Ctrl-C and SIGTERM with INTERRUPT for the rest of the process."""
     for number in ENDS:
         signal.signal(number, INTERRUPT)

@@ -12,6 +12,7 @@ from typing import Any
 
 from localmoments import artefact as manifests
 from localmoments.artefact import MANIFEST
+from trainer.atomic_files import replace_file, write_text
 from trainer.card import CAPTIONS, card
 from trainer.config import make_recipe
 from trainer.data import DataOptions, Dataset, load, split
@@ -21,7 +22,6 @@ from trainer.evaluate import Watch, check_width, evaluate, open_model, plan_for
 from trainer.evaluate.album import draw_album
 from trainer.export import CARD
 from trainer.metrics_report import OPTIONS, figures_text
-from trainer.run import replacing, write_text
 
 
 def judge(args: argparse.Namespace, folder: Path) -> None:
@@ -99,7 +99,7 @@ def rewrite(
     with explain_write_errors(folder):
         write_text(folder / MANIFEST, manifests.dumps(replace(manifest, files=files)))
         for picture in pictures:
-            with replacing(folder / picture.name) as temporary:
+            with replace_file(folder / picture.name) as temporary:
                 shutil.copyfile(picture, temporary)
         write_text(folder / CARD, card(manifest, shown))
         digests = {name: manifests.sha256(folder / name) for name in changed}

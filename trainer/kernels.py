@@ -1,4 +1,4 @@
-"""Chain kernels as graphs: step(state, noise, scale) -> (next, mean).
+"""Transition kernels of the chains: step(state, noise, scale) -> (next, mean).
 
 | kernel   | step                                                         | from                |
 |----------|--------------------------------------------------------------|---------------------|
@@ -8,8 +8,9 @@
 | gibbs    | x̃ = x + sσ ε₁, x' ~ N(r(x̃), s²σ² A(x̃)); mean r(x' + aε₃)      | finite-step moments |
 | walkjump | y' = y + s (r(y) - y) + √(2sσ²) ε; mean r(y')                | Saremi, Hyvärinen   |
 
-A kernel is all that the service needs to walk a chain: adding one here, and to KERNELS, adds it
-to every new artefact. The noisy emission of an input-space kernel is its next state.
+Each kernel is exported as an ONNX graph, which is all that the service needs to run a chain. To add
+one, write it here and add it to KERNELS; every new artefact then has it. The noisy emission of a
+kernel in input space is its next state. The end of the module chooses the default scales.
 """
 
 from abc import abstractmethod
@@ -19,38 +20,54 @@ import torch
 from torch import Tensor, nn
 
 from trainer.autoencoder import AutoEncoder
-from trainer.covariance_roots import Root
+from trainer.covariance_roots import Root, make_root
+from trainer.criteria import kernel_noise, spread_scale
 
 
 class Kernel(nn.Module):
-    """A transition over rows: state (B, n), noise (B, q), scale (B, 1)."""
+    """A transition kernel.
 
-    space: ClassVar[str] = "input"
-    default_scale: ClassVar[float | None] = 1.0  # None: calibrated on the model
+    Args:
+        ae: the auto-encoder.
+        sigma: the noise level σ of the chains; α = σ².
+        root: draws from N(0, A).
+    """
+
+    space: ClassVar[str] = "input"  # "input" or "hidden": what the state is
+    default_scale: ClassVar[float | None] = 1.0  # None: measured on the model
 
     def __init__(self, ae: AutoEncoder, sigma: float, root: Root) -> None:
         super().__init__()
         self.ae = ae
-        self.sigma = sigma  # α = σ²
+        self.sigma = sigma
         self.root = root
 
     @property
     def noise(self) -> int:
-        """How many standard normals a row and step takes."""
+        """Standard normals that one step of one row takes."""
         return self.ae.architecture.dims
 
     def level(self, scale: Tensor) -> Tensor | None:
-        """The noise level that a conditioned model is told: its own, whatever the scale."""
+        """The noise level input of a conditioned model, (B, 1): σ at any scale."""
         conditioned = self.ae.architecture.conditioned
         return torch.ones_like(scale) * self.sigma if conditioned else None
 
     @abstractmethod
     def forward(self, state: Tensor, noise: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-        """(next, mean)"""
+        """Take one step.
+
+        Args:
+            state: (B, n), points in input or hidden space.
+            noise: (B, noise), standard normals.
+            scale: (B, 1), the step size s.
+
+        Returns:
+            The next state (B, n) and the mean in input space (B, d).
+        """
 
 
 class Hidden(Kernel):
-    """h' = f(g(h)) + s J_f J_fᵀ ε, the paper's chain in the space of representations."""
+    """h' = f(g(h)) + s J_f J_fᵀ ε: the chain of the paper in hidden space."""
 
     space = "hidden"
     default_scale = None
@@ -67,7 +84,7 @@ class Hidden(Kernel):
 
 
 class Input(Kernel):
-    """x' = r(x) + s J_fᵀ J_f ε, the same in the space of inputs."""
+    """x' = r(x) + s J_fᵀ J_f ε: the chain of the paper in input space."""
 
     default_scale = None
 
@@ -79,10 +96,10 @@ class Input(Kernel):
 
 
 class Moment(Kernel):
-    """x' ~ N(r(x), s² α A): the local mean and covariance as they are.
+    """x' ~ N(r(x), s² α A): a draw with the local mean and covariance.
 
-    On Gaussian data the stationary variance is s² C / (1 + a), a = C / (C + α); near the data's
-    manifold a is close to 1, so s = √2 is the scale that keeps the data's spread there.
+    On Gaussian data the stationary variance is s² C / (1 + a) with a = C / (C + α). Along the
+    data's manifold a is close to 1, so s = √2 keeps the spread of the data there.
     """
 
     default_scale = 2**0.5
@@ -97,21 +114,26 @@ class Moment(Kernel):
 
 
 class Gibbs(Kernel):
-    """x̃ = x + sσ ε₁, then x' ~ N(r(x̃), s²σ² A(x̃)): corrupt, and draw from the local posterior.
+    """x̃ = x + sσ ε₁, then x' ~ N(r(x̃), s²σ² A(x̃)): corrupt, then draw from the local posterior.
 
-    A conditioned model is told the level t = sσ, so a schedule of scales is a schedule of noise.
+    A conditioned model gets the level t = sσ: a schedule of scales is a schedule of noise levels.
 
-    The mean is that of the draw, r(x' + aε₃), not of x̃: it smooths the draw and seldom blurs it.
-    A model with one noise level gets half of it, a = t/2. A conditioned model gets a = t/4 and is
-    told 5t/8: more than there is, because x' has an error of its own, but not all of t. Told t, it
-    answered one row in a thousand with a black or white image (docs/experiments.md).
+    The mean is that of the draw, r(x' + aε₃), not that of x̃: it smooths the draw and seldom blurs
+    it. A model of one noise level gets half of it, a = t/2. A conditioned model gets a = t/4 and
+    the level 5t/8: more than a, because x' has an error of its own, but less than t. With the level
+    t, one row in a thousand became a black or white image (docs/experiments.md).
 
-    The posterior is a Gaussian only as far as the data are straight within σ. With `halvings` the
-    way back goes over levels t = sσ, sσ/2, sσ/4, ...: given y = X + tε, the point X + (t/2)ε' has
+    The posterior is close to a Gaussian only if the data are nearly flat within σ. With `halvings`,
+    the noise is removed over the levels t = sσ, sσ/2, sσ/4, ...: given y = X + tε, the point
+    X + (t/2)ε' has
 
         mean y + ¾(r(y) - y)        covariance ¾(t/2)² + (¾t)² A(y)
 
-    and a Gaussian there is a far smaller claim. The last level is left by the draw above.
+    which is much closer to a Gaussian. The draw above is then made at the last level.
+
+    Args:
+        halvings: how often the noise is halved.
+        lowest: the lowest noise level that a conditioned model was trained for.
     """
 
     def __init__(
@@ -119,7 +141,7 @@ class Gibbs(Kernel):
     ) -> None:
         super().__init__(ae, sigma, root)
         self.halvings = halvings
-        self.lowest = lowest  # the lowest level that a conditioned model was trained for
+        self.lowest = lowest
 
     @property
     def noise(self) -> int:
@@ -131,17 +153,19 @@ class Gibbs(Kernel):
 
     def forward(self, state: Tensor, noise: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
         d, n = self.ae.architecture.dims, self.root.noise
-        ε1, *between, ε2, ε3 = noise.split([d, *[n, d] * self.halvings, n, d], dim=1)
+        ε1, *pairs, ε2, ε3 = noise.split([d, *[n, d] * self.halvings, n, d], dim=1)
         y = state + scale * self.sigma * ε1
-        for along, around in zip(between[::2], between[1::2], strict=True):
+        for ε_root, ε_white in zip(pairs[::2], pairs[1::2], strict=True):
             at, t = self.ae.linearise(y, self.level(scale)), scale * self.sigma
-            spread = 0.75 * t * self.root(at, y, along) + 0.75**0.5 * t / 2 * around
+            # Two independent parts, whose covariances add up: (¾t)² A(y) and ¾(t/2)².
+            spread = 0.75 * t * self.root(at, y, ε_root) + 0.75**0.5 * t / 2 * ε_white
             y, scale = y + 0.75 * (at.value - y) + spread, scale / 2
         at, t = self.ae.linearise(y, self.level(scale)), scale * self.sigma
-        drawn = at.value + t * self.root(at, y, ε2)
+        x = at.value + t * self.root(at, y, ε2)
         if not self.ae.architecture.conditioned:
-            return drawn, self.ae(drawn + t / 2 * ε3)
-        return drawn, self.ae(drawn + t / 4 * ε3, (5 / 8 * t).clamp_min(self.lowest))
+            return x, self.ae(x + t / 2 * ε3)
+        # Below its lowest level the model was never trained, so the level stops there.
+        return x, self.ae(x + t / 4 * ε3, (5 / 8 * t).clamp_min(self.lowest))
 
 
 class WalkJump(Kernel):
@@ -163,3 +187,71 @@ KERNELS: dict[str, type[Kernel]] = {
     "gibbs": Gibbs,
     "walkjump": WalkJump,
 }
+
+
+def make_kernels(
+    ae: AutoEncoder, sigma: float, root: str = "auto", degree: int = 6, gain: float = 1.0,
+    halvings: int = 0, lowest: float = 0.0,
+) -> dict[str, Kernel]:  # fmt: skip
+    """All kernels of a model, by name.
+
+    Args:
+        ae: the auto-encoder.
+        sigma: the noise level σ of the chains.
+        root, degree, gain: as for `covariance_roots.make_root`.
+        halvings, lowest: as for `Gibbs`.
+    """
+    made = make_root(root, ae, degree, gain)
+    kernels = {name: kind(ae, sigma, made) for name, kind in KERNELS.items()}
+    return kernels | {"gibbs": Gibbs(ae, sigma, made, halvings, lowest)}
+
+
+def default_scale(kernel: Kernel, x: Tensor) -> float:
+    """The default scale of a kernel; for `hidden` and `input` it is measured at rows x (B, d)."""
+    return calibrate_scale(kernel, x) if kernel.default_scale is None else kernel.default_scale
+
+
+@torch.no_grad()
+def calibrate_scale(kernel: Kernel, x: Tensor) -> float:
+    """The s at which a step moves as far as the local covariance says: E‖δ‖² = α ‖J‖²_F.
+
+    The kernels of the paper need it because J_f J_fᵀ has no scale of its own. The move is measured
+    in input space, through the decoder for a kernel in hidden space.
+
+    Args:
+        kernel: the kernel.
+        x: rows of data (B, d), in the model's units.
+    """
+    ae = kernel.ae
+    rows, g = len(x), torch.Generator().manual_seed(0)
+    level = torch.full((rows, 1), kernel.sigma) if ae.architecture.conditioned else None
+    v = torch.randint(0, 2, x.shape, generator=g).float() * 2 - 1
+    # E‖J v‖² = ‖J‖²_F for random signs v (Hutchinson).
+    expected = kernel.sigma * ae.linearise(x, level).jvp(v).square().sum(1).mean().sqrt()
+    state = ae.encode(x, level) if kernel.space == "hidden" else x
+    noise = torch.randn(rows, kernel.noise, generator=g)
+    small = 1e-3  # the step is linear in s only if it is small: the decoder bends a longer one
+    scale = torch.full((rows, 1), small)
+    with_noise, _ = kernel(state, noise, scale)
+    without, _ = kernel(state, torch.zeros_like(noise), scale)
+    if kernel.space == "hidden":
+        with_noise, without = ae.decode(with_noise, level), ae.decode(without, level)
+    move = (with_noise - without).square().sum(1).mean().sqrt() / small
+    ratio = float(expected / move)
+    return ratio if 0 < ratio < float("inf") else 1.0  # a model that does not move at all
+
+
+@torch.no_grad()
+def training_scale(ae: AutoEncoder, x: Tensor, rho: tuple[float, float]) -> float:
+    """The s at which the kernel `hidden` adds the noise that the model was trained to remove.
+
+    That noise is ρ times the spread of the codes, with ρ the geometric middle of the range.
+
+    Args:
+        ae: the auto-encoder.
+        x: rows of data (B, d), in the model's units.
+        rho: the range of ρ (`criterion.hidden_noise`).
+    """
+    f = ae.linearise_encoder(x)
+    n = kernel_noise(f, torch.Generator().manual_seed(0))
+    return float((rho[0] * rho[1]) ** 0.5 * spread_scale(f.value, n))

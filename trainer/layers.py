@@ -1,15 +1,15 @@
 """Layers that know their own linearisation, written as forward operations.
 
-torch's exporter does not take `torch.func.jvp` or `vjp`, and the hand-written products are
-faster anyway. So each layer returns, beside its value, the two products with its Jacobian
+torch's exporter does not support `torch.func.jvp` and `vjp`, and hand-written products are faster.
+So each layer returns its value together with two products with its Jacobian,
 
     J v = s'(a) ⊙ (W v)          Jᵀ w = Wᵀ (s'(a) ⊙ w)          a = W x + b
 
-as ordinary tensor operations, which autograd can differentiate and ONNX can hold. Vectors may be
-one a row, (B, n), or k a row, (B, k, n).
+as ordinary tensor operations, which autograd can differentiate and ONNX can represent. There may be
+one vector per row, (B, n), or k vectors per row, (B, k, n).
 
-Where value and J v are wanted together, W x and W v are one product W [x, v]: with few rows it
-takes as long to read W as to multiply.
+`push` computes value and J v together, as one product W [x, v]: with few rows, reading W takes as
+long as multiplying.
 """
 
 import math
@@ -26,7 +26,7 @@ Product = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Linearised:
-    """A map's value at a point, and its Jacobian there as two products."""
+    """The value of a map at a point, and its Jacobian there as two products."""
 
     value: Tensor  # (B, m)
     jvp: Product  # (B, [k,] n) -> (B, [k,] m)
@@ -35,7 +35,7 @@ class Linearised:
 
 @dataclass(frozen=True)
 class Pushed:
-    """A map's value at a point, J v for given vectors, and Jᵀ as a product."""
+    """The value of a map at a point, J v for given vectors, and Jᵀ as a product."""
 
     value: Tensor  # (B, m)
     tangents: Tensor  # (B, k, m): J v
@@ -43,7 +43,7 @@ class Pushed:
 
 
 def push(layers: "Iterable[Layer]", x: Tensor, v: Tensor, c: Tensor | None) -> Pushed:
-    """The point x (B, n) and the vectors v (B, k, n) through layers, one after the other."""
+    """Push a point x (B, n) and vectors v (B, k, n) through layers, one after the other."""
     backwards: list[Product] = []
     for layer in layers:
         at = layer.push(x, v, c)
@@ -79,7 +79,7 @@ def compose(layers: "Iterable[Layer]", x: Tensor, c: Tensor | None) -> Linearise
 
 
 def then(first: Linearised, second: Linearised) -> Linearised:
-    """second ∘ first, both already linearised."""
+    """The linearisation of second ∘ first, from those of both."""
     return Linearised(
         second.value,
         lambda v: second.jvp(first.jvp(v)),
@@ -89,7 +89,7 @@ def then(first: Linearised, second: Linearised) -> Linearised:
 
 @dataclass(frozen=True)
 class Unit:
-    """s(a), and s'(a) from a and y = s(a)."""
+    """An activation function s(a), and its slope s'(a) from a and y = s(a)."""
 
     value: Callable[[Tensor], Tensor]
     slope: Callable[[Tensor, Tensor], Tensor]
@@ -111,15 +111,15 @@ UNITS = {
 
 
 class Layer(nn.Module):
-    """One map x -> y, with an optional condition c (an embedded noise level)."""
+    """A map x -> y with an optional condition c, an embedded noise level."""
 
     @abstractmethod
     def forward(self, x: Tensor, c: Tensor | None = None) -> Tensor:
-        """The value alone, for when no Jacobian is wanted."""
+        """The value at x (B, n) alone."""
 
     @abstractmethod
     def linearise(self, x: Tensor, c: Tensor | None) -> Linearised:
-        """The value with the two Jacobian products."""
+        """The value at x (B, n) with the two Jacobian products."""
 
     @abstractmethod
     def push(self, x: Tensor, v: Tensor, c: Tensor | None) -> Pushed:
@@ -127,7 +127,7 @@ class Layer(nn.Module):
 
 
 class Dense(Layer):
-    """y = s(W x + b), with + V c inside where the layer is conditioned."""
+    """y = s(W x + b), or s(W x + b + V c) for a conditioned layer."""
 
     def __init__(self, n: int, m: int, unit: str, condition: int = 0) -> None:
         super().__init__()
@@ -152,9 +152,9 @@ class Dense(Layer):
 
     def before_unit(self, x: Tensor, c: Tensor | None) -> Tensor:
         """a = W x + b (+ V c)"""
-        return self._conditioned(self.affine(x), c)
+        return self._add_condition(self.affine(x), c)
 
-    def _conditioned(self, a: Tensor, c: Tensor | None) -> Tensor:
+    def _add_condition(self, a: Tensor, c: Tensor | None) -> Tensor:
         return a if self.condition is None or c is None else a + F.linear(c, self.condition)
 
     def forward(self, x: Tensor, c: Tensor | None = None) -> Tensor:
@@ -166,24 +166,24 @@ class Dense(Layer):
         slope = unit.slope(a, y)
         return Linearised(
             y,
-            lambda v: self.times(v) * _beside(slope, v),
-            lambda w: self.transposed_times(w * _beside(slope, w)),
+            lambda v: self.times(v) * _match(slope, v),
+            lambda w: self.transposed_times(w * _match(slope, w)),
         )
 
     def push(self, x: Tensor, v: Tensor, c: Tensor | None) -> Pushed:
-        Wx, Wv = _apart(self.times(_together(x, v)))
-        a, unit = self._conditioned(Wx + self.bias, c), UNITS[self.unit]  # (B, m)
+        Wx, Wv = _split(self.times(_join(x, v)))
+        a, unit = self._add_condition(Wx + self.bias, c), UNITS[self.unit]  # (B, m)
         y = unit.value(a)
         slope = unit.slope(a, y)
         return Pushed(
             y,
             Wv * slope.unsqueeze(1),
-            lambda w: self.transposed_times(w * _beside(slope, w)),
+            lambda w: self.transposed_times(w * _match(slope, w)),
         )
 
 
 class Transposed(Dense):
-    """The tied decoder's layer: y = s(Wᵀ x + c) with another layer's W."""
+    """A layer of a tied decoder: y = s(Wᵀ x + b) with the W of another layer."""
 
     def __init__(self, source: Dense, unit: str, condition: int = 0) -> None:
         m, n = source.weight.shape
@@ -191,7 +191,7 @@ class Transposed(Dense):
         del self.weight
         self.bias = nn.Parameter(torch.zeros(n))
         self.condition = nn.Parameter(torch.zeros(n, condition)) if condition else None
-        self._source = (source,)  # in a tuple, so that W is registered once, with its owner
+        self._source = (source,)  # in a tuple, so that W is registered only once, in its layer
 
     def affine(self, x: Tensor) -> Tensor:
         return torch.addmm(self.bias, x, self._source[0].weight)
@@ -204,7 +204,7 @@ class Transposed(Dense):
 
 
 class Residual(Layer):
-    """y = x + U s(W x + b) + u: starts as the identity, because U starts at zero."""
+    """y = x + U s(W x + b) + u. U starts at zero, so that the block starts as the identity."""
 
     def __init__(self, n: int, unit: str, condition: int = 0) -> None:
         super().__init__()
@@ -225,19 +225,20 @@ class Residual(Layer):
 
     def push(self, x: Tensor, v: Tensor, c: Tensor | None) -> Pushed:
         inner, U = self.inner.push(x, v, c), self.weight
-        Uy, Uv = _apart(F.linear(_together(inner.value, inner.tangents), U))
+        Uy, Uv = _split(F.linear(_join(inner.value, inner.tangents), U))
         return Pushed(x + Uy + self.bias, v + Uv, lambda w: w + inner.vjp(w @ U))
 
 
-def _together(x: Tensor, v: Tensor) -> Tensor:
+def _join(x: Tensor, v: Tensor) -> Tensor:
     """x (B, n) and v (B, k, n) as (B, 1 + k, n)."""
     return torch.cat([x.unsqueeze(1), v], dim=1)
 
 
-def _apart(both: Tensor) -> tuple[Tensor, Tensor]:
+def _split(both: Tensor) -> tuple[Tensor, Tensor]:
+    """The inverse of `_join`."""
     return both[:, 0], both[:, 1:]
 
 
-def _beside(slope: Tensor, v: Tensor) -> Tensor:
-    """The slope (B, m), shaped to multiply one vector a row or k of them."""
+def _match(slope: Tensor, v: Tensor) -> Tensor:
+    """The slope (B, m), shaped to multiply one vector or k vectors per row."""
     return slope if v.dim() == 2 else slope.unsqueeze(1)

@@ -1,1 +1,1 @@
-"""How fast the service is beside its peers, over the same graph and load: see run.py."""
+"""Benchmarks of the service: see docs/benchmarks.md."""

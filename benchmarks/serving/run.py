@@ -1,14 +1,15 @@
-"""How fast the service is beside its peers, on this machine, in one run.
+"""Measure the service next to its peers, on this machine, in one run.
 
     python benchmarks/serving/run.py [--only NAME ...] [--quick] [--peers NAME ...]
-                                     [--models FOLDER] [--venvs FOLDER] [--threads 2] [--rounds 5]
+                                     [--previous CHECKOUT] [--models FOLDER] [--venvs FOLDER]
 
-Every scenario's figures go to benchmarks/results/serving.json, serving.md and two pictures; with
---only the other scenarios' entries stay as they were. --quick is one short round to see that all
-runs; its figures go to a folder of their own.
+Results go to benchmarks/results: serving.json, serving.md and two plots. Scenarios that are left
+out by --only keep their earlier results. --quick runs one round of one second, to see that
+everything works; its results go to a separate folder. docs/benchmarks.md describes the scenarios.
 """
 
 import argparse
+import os
 import sys
 import tempfile
 import traceback
@@ -16,71 +17,69 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path[0] = str(Path(__file__).resolve().parents[1])  # for `serving` and what training shares
-sys.path.insert(1, str(Path(__file__).resolve().parents[2]))  # for `service` and `trainer`
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy has one thread, as in the service
+sys.path[0] = str(Path(__file__).resolve().parents[1])  # for `serving`, `measure` and `report`
+sys.path.insert(1, str(Path(__file__).resolve().parents[2]))  # for `localmoments` and the others
 
-from interleave import Figure  # noqa: E402
-from machine import machine  # noqa: E402
+from measure import Figure, describe_machine  # noqa: E402
 
 from localmoments.cpus import available_cpus  # noqa: E402
-from serving import (  # noqa: E402
-    artefacts,
-    ceiling,
-    chains,
-    first,
-    idle,
-    limits,
-    many,
-    overload,
-    report,
-    results,
-    rows,
-    stan,
-    tangents,
-    walkers,
-)
-from serving.roster import ROSTER, Setup  # noqa: E402
-from serving.venvs import PACKAGES, STAMP, Venv  # noqa: E402
+from serving import artefacts, report  # noqa: E402
+from serving.chains import measure_chains, measure_first_sample, measure_walkers  # noqa: E402
+from serving.infer import compare_infer_with_npy  # noqa: E402
+from serving.many_chains import measure_idle_chains, measure_streams  # noqa: E402
+from serving.overload import measure_overload  # noqa: E402
+from serving.roster import PREVIOUS, ROSTER, Setup  # noqa: E402
+from serving.rows import compare_servers, measure_generator, measure_limits  # noqa: E402
+from serving.servers import ROOT, read_all_versions  # noqa: E402
+from serving.stan import compare_with_stan  # noqa: E402
+from serving.tangents import measure_tangents  # noqa: E402
 
-RESULTS = Path(__file__).resolve().parents[1] / "results"
-ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
 Scenario = Callable[[Setup, int, float], Iterator[Figure]]
 SCENARIOS: dict[str, Scenario] = {
-    "ceiling": ceiling.figures, "limits": limits.figures, "chains": chains.figures,
-    "walkers": walkers.figures, "first": first.figures, "tangents": tangents.figures,
-    "many": many.figures, "overload": overload.figures, "idle": idle.figures, "stan": stan.figures,
+    "generator": measure_generator, "limits": measure_limits, "overload": measure_overload,
+    "chains": measure_chains, "walkers": measure_walkers, "first": measure_first_sample,
+    "tangents": measure_tangents, "infer": compare_infer_with_npy,
+    "streams": measure_streams, "idle": measure_idle_chains, "stan": compare_with_stan,
 }  # fmt: skip
-NAMES = ("rows", *SCENARIOS)
+NAMES = ["rows", *SCENARIOS]
 
 
 def main() -> None:
-    args = arguments()
-    with tempfile.TemporaryDirectory(prefix="lm-bench-models-") as made:
-        setup = _setup(args, Path(made))
-        found: dict[str, Any] = {}
-        for name in args.only or NAMES:
+    args = parse_arguments()
+    with tempfile.TemporaryDirectory(prefix="lm-bench-models-") as folder:
+        setup = make_setup(args, Path(folder))
+        body = report.read_results(args.out / "serving.json")
+        chosen = args.only or NAMES
+        for name in chosen:
             print(f"== {name}", flush=True)
-            found[name] = _stamped(_measured(name, setup, args), setup, args)
-            _write(found, args.out, args.venvs)
-    print(report.markdown(found))
+            body[name] = measure(name, setup, args) | describe_run(setup, args)
+            body["versions"] = read_all_versions(args.venvs)
+            report.write_results(args.out, body, NAMES)
+    print(report.format_markdown({name: body[name] for name in chosen}))
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measure the service beside its peers.")
-    parser.add_argument("--only", nargs="+", choices=NAMES, metavar="NAME", help=", ".join(NAMES))
-    parser.add_argument("--quick", action="store_true", help="one round of a second each")
-    parser.add_argument("--peers", nargs="+", choices=[c.name for c in ROSTER], metavar="NAME",
-                        help="servers of `rows`: " + ", ".join(c.name for c in ROSTER))  # fmt: skip
-    parser.add_argument("--models", type=Path, help="folder with one deep model; else one is made")
-    parser.add_argument("--venvs", type=Path, default=ROOT / ".venv-bench", help="peers' packages")
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure the service next to its peers.")
+    parser.add_argument("--only", nargs="+", choices=NAMES, metavar="NAME",
+                        help="scenarios: " + ", ".join(NAMES))  # fmt: skip
+    parser.add_argument("--quick", action="store_true", help="one round of one second")
+    parser.add_argument("--peers", nargs="+", choices=[p.name for p in ROSTER], metavar="NAME",
+                        help="servers of `rows`: " + ", ".join(p.name for p in ROSTER))  # fmt: skip
+    parser.add_argument("--previous", type=Path, metavar="CHECKOUT",
+                        help="also measure the service of this checkout")  # fmt: skip
+    parser.add_argument("--models", type=Path, help="folder with one model (default: train one)")
+    parser.add_argument("--venvs", type=Path, default=ROOT / ".venv-bench",
+                        help="virtual environments of the peers")  # fmt: skip
     parser.add_argument("--threads", type=int, default=available_cpus(),
-                        help="onnxruntime's, for every server; else one a CPU")  # fmt: skip
-    parser.add_argument("--wait-ms", type=float, default=2.0, help="batch timeout of the peers")
+                        help="threads of onnxruntime in every server (default: CPUs)")  # fmt: skip
+    parser.add_argument("--wait-ms", type=float, default=2.0, help="batching timeout of the peers")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=5.0, help="length of a measurement")
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE",
-                        help="settings of our service, as max_rows=256")  # fmt: skip
-    parser.add_argument("--out", type=Path, help="folder for the figures")
+                        help="settings of our service, such as max_rows=256")  # fmt: skip
+    parser.add_argument("--out", type=Path, help="folder for the results")
     args = parser.parse_args()
     if args.quick:
         args.rounds, args.seconds = 1, 1.0
@@ -88,51 +87,49 @@ def arguments() -> argparse.Namespace:
     return args
 
 
-def _setup(args: argparse.Namespace, made: Path) -> Setup:
-    models = args.models or made
+def make_setup(args: argparse.Namespace, folder: Path) -> Setup:
+    """Train the model, unless there is one, and collect what all servers share."""
+    models = args.models or folder
     if args.models is None:
-        artefacts.deep(models)
+        artefacts.make_deep(models)
     [artefact] = [path.parent for path in sorted(models.glob("*/*/manifest.json"))][-1:]
-    settings = tuple(tuple(each.split("=", 1)) for each in args.set)
-    return Setup(models, artefact, args.venvs, args.threads, 64, args.wait_ms / 1e3, settings)
+    return Setup(
+        models=models,
+        artefact=artefact,
+        venvs=args.venvs,
+        threads=args.threads,
+        wait_seconds=args.wait_ms / 1e3,
+        settings=dict(each.split("=", 1) for each in args.set),
+        previous=args.previous and args.previous.absolute(),
+    )
 
 
-def _measured(name: str, setup: Setup, args: argparse.Namespace) -> dict[str, Any]:
+def measure(name: str, setup: Setup, args: argparse.Namespace) -> dict[str, Any]:
+    """Measure a scenario; if it fails, report why and go on with the others."""
     try:
         if name == "rows":
-            taking = [c for c in ROSTER if not args.peers or c.name in args.peers]
-            found = rows.rounds(setup, taking, args.rounds, args.seconds)
-            return results.of_rows(taking, found)
+            participants = [
+                p for p in ROSTER
+                if (not args.peers or p.name in args.peers)
+                and (p.name != PREVIOUS or setup.previous is not None)
+            ]  # fmt: skip
+            return compare_servers(setup, participants, args.rounds, args.seconds)
         figures = []
         for figure in SCENARIOS[name](setup, args.rounds, args.seconds):
             print(f"{figure.name}: {figure.median:.4g} {figure.unit} {figure.target}", flush=True)
-            figures.append(figure.as_dict())
+            figures.append(figure.to_dict())
         return {"figures": figures}
-    except Exception as error:  # said in the results, and the other scenarios go on
+    except Exception as error:
         traceback.print_exc()
         return {"unavailable": f"{type(error).__name__}: {error}", "figures": []}
 
 
-def _stamped(body: dict[str, Any], setup: Setup, args: argparse.Namespace) -> dict[str, Any]:
-    """With all that it takes to compare it with another."""
-    how = {"rounds": args.rounds, "seconds": args.seconds, "threads": setup.threads,
-           "max_batch": setup.max_batch, "wait_seconds": setup.wait_seconds,
-           "settings": dict(setup.settings), "model": setup.artefact.parent.name}  # fmt: skip
-    return {**body, "how": how, "machine": machine()}
-
-
-def _write(found: dict[str, Any], out: Path, venvs: Path) -> None:
-    body = results.merged(out / "serving.json", found) | {"versions": versions(venvs)}
-    results.write(out / "serving.json", body)
-    scenarios = {name: body[name] for name in NAMES if name in body}
-    (out / "serving.md").write_text(report.markdown(scenarios), encoding="utf-8")
-    report.draw(scenarios, out)
-
-
-def versions(venvs: Path) -> dict[str, dict[str, str]]:
-    """The packages that matter, of every peer that is installed."""
-    there = {peer: Venv(venvs / peer) for peer in PACKAGES if (venvs / peer / STAMP).exists()}
-    return {peer: venv.versions(PACKAGES[peer]) for peer, venv in there.items()}
+def describe_run(setup: Setup, args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options and the machine, to be stored with each scenario."""
+    options = {"rounds": args.rounds, "seconds": args.seconds, "threads": setup.threads,
+               "max_batch": setup.max_batch, "wait_seconds": setup.wait_seconds,
+               "settings": dict(setup.settings), "model": setup.artefact.parent.name}  # fmt: skip
+    return {"how": options, "machine": describe_machine()}
 
 
 if __name__ == "__main__":

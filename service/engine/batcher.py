@@ -85,7 +85,7 @@ class Batcher:
         with self._condition:
             if self._closed:
                 raise ComputeError(CLOSED)
-            self.load += job.rows
+            self.load += job.load
             self._enqueue(job)
             if wake:
                 self._condition.notify()
@@ -104,6 +104,10 @@ class Batcher:
                 return
         self._finish(job, ComputeError(CLOSED))
         self._notifier.deliver()
+
+    def finish(self, job: Job, error: Exception | None) -> None:
+        """End a job that has paused; from any thread."""
+        self._finish(job, error)
 
     def close(self) -> None:
         """Stop the thread after its current pass and fail all waiting jobs."""
@@ -218,7 +222,7 @@ class Batcher:
 
     def _finish(self, job: Job, error: Exception | None) -> None:
         with self._condition:  # reentrant: the caller may hold it
-            self.load -= job.rows
+            self.load -= job.load
         job.finish(error)
 
     def _fail_all(self, sentence: str, batch: Sequence[Slice] = ()) -> None:

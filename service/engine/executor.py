@@ -10,10 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from localmoments.arrays import Floats, Named
-from localmoments.model import Arrays, Model
+from localmoments.arrays import Arrays, Floats, Named
+from localmoments.graph_calls import Calls
+from localmoments.model import Model
 from service.engine.batcher import Batcher
-from service.engine.job import OneShot
+from service.engine.calls_job import CallsJob
+from service.engine.job import Job, OneShot
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,7 +24,7 @@ WAKE_AFTER_JOBS = 16
 
 
 class Executor:
-    """Run one-pass jobs on the batcher, and functions on a thread of their own."""
+    """Run jobs on the batcher, and functions on a thread of their own."""
 
     def __init__(self, batcher: Batcher) -> None:
         self.batcher = batcher
@@ -49,7 +51,23 @@ class Executor:
             job.cancelled = True
             raise
 
-    def start(self, job: OneShot) -> None:
+    async def run_calls(self, model: Model, calls: Calls[T]) -> T:
+        """Run a generator of graph calls as one job and return its result.
+
+        A caller that is cancelled stops the job before its next pass.
+
+        Raises:
+            UnusableAnswerError: an output is NaN or infinite.
+        """
+        job = CallsJob(self.batcher, self._functions, model, calls)
+        self.start(job)
+        try:
+            return await job.result
+        except asyncio.CancelledError:
+            job.cancelled = True
+            raise
+
+    def start(self, job: Job) -> None:
         """Queue a job without waiting for its `result`.
 
         The batcher wakes at the end of this loop iteration, or after WAKE_AFTER_JOBS jobs, so that
@@ -75,5 +93,5 @@ class Executor:
 
     def close(self) -> None:
         """Stop both threads; waiting jobs fail with ComputeError."""
-        self._functions.shutdown(cancel_futures=True)
         self.batcher.close()
+        self._functions.shutdown()  # last: a job that it resumes now fails with ComputeError

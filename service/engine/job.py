@@ -96,6 +96,7 @@ class Job(ABC):
 
     def __init__(self, model: Model, graph: str, rows: int, shapes: object = None) -> None:
         self.model, self.graph, self.rows = model, graph, rows
+        self.load = rows  # what the job counts for in the batcher's load, until it ends
         self.batch_key: object = (id(model), graph, shapes)
         self.cancelled = False  # the caller has left; drop the job before its next pass
         self.enqueued = 0  # place in the order of arrival, set by the batcher

@@ -21,7 +21,7 @@ import onnxruntime as ort
 from localmoments.artefact import NAME
 from localmoments.errors import ArtefactError, LocalMomentsError, NoModelError, UnknownModelError
 from localmoments.model import Model
-from localmoments.providers import Choice, chosen
+from localmoments.providers import Choice, choose_device
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class ModelRepository:
         self._folder = folder
         self._default = default
         self._threads = threads
-        self._device = chosen(provider, ort.get_available_providers())
+        self._device = choose_device(provider, ort.get_available_providers())
         self._seen: dict[Path, tuple[Fingerprint, Model | Refusal]] = {}
         self._refreshing = threading.Lock()
 

@@ -1,7 +1,8 @@
-"""The file of API keys: who may call, for what, and how much.
+"""The keys file: the API keys with their scopes and rate limits, as TOML.
 
-It holds digests, so that whoever reads it can call nothing. A secret is 32 random bytes, which no
-one guesses, so that a plain SHA-256 of it is enough. docs/keys.md shows a file.
+The file holds SHA-256 digests, so that reading it does not let anyone call the service. A plain
+digest is enough because a secret is 32 random bytes and cannot be guessed. docs/keys.md shows a
+file.
 """
 
 import hashlib
@@ -26,7 +27,7 @@ Limit = Annotated[int, Field(gt=0, le=10**15, strict=True)]
 
 
 class Key(BaseModel):
-    """One `[[key]]` of the file."""
+    """One `[[key]]` table of the file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -48,7 +49,7 @@ class _File(BaseModel):
 
 
 def read_keys(path: Path | None) -> Sequence[Key]:
-    """All keys of a file, or one sentence that says what is wrong with it; no file, no keys."""
+    """Read a keys file; raise SettingsError if it is not valid. No path means no keys."""
     if path is None:
         return ()
     try:
@@ -56,41 +57,41 @@ def read_keys(path: Path | None) -> Sequence[Key]:
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}.") from None
     except ValidationError as error:
-        faults = "; ".join(map(_fault, error.errors()))
-        raise SettingsError(f"{path} is not a file of keys: {faults}.") from None
+        faults = "; ".join(map(_describe_fault, error.errors()))
+        raise SettingsError(f"{path} is not a valid keys file: {faults}.") from None
     except ValueError as error:  # no TOML, or no UTF-8
-        raise SettingsError(f"{path} is not TOML: {error}.") from None
-    _check(path, keys)
+        raise SettingsError(f"{path} is not valid TOML: {error}.") from None
+    _check_keys(path, keys)
     return keys
 
 
-def _fault(found: Any) -> str:
-    """Where and what; never the value, which may be a secret that stands in the wrong place."""
-    _, *place = found["loc"]
+def _describe_fault(fault: Any) -> str:
+    """Say where and what, but not the value: it may be a secret in the wrong place."""
+    _, *place = fault["loc"]
     where = f"key {place[0] + 1}: " if place else ""
-    field = ".".join(map(str, place[1:] or found["loc"][:1]))
-    said = "there is no such field" if found["type"] == "extra_forbidden" else found["msg"]
-    return f"{where}{field}: {said[0].lower()}{said[1:]}"
+    field = ".".join(map(str, place[1:] or fault["loc"][:1]))
+    message = "there is no such field" if fault["type"] == "extra_forbidden" else fault["msg"]
+    return f"{where}{field}: {message[0].lower()}{message[1:]}"
 
 
-def _check(path: Path, keys: Sequence[Key]) -> None:
+def _check_keys(path: Path, keys: Sequence[Key]) -> None:
     if not keys:
-        raise SettingsError(f"{path} holds no key; `python -m service key NAME` makes one.")
-    if name := _repeated(key.name for key in keys):
-        raise SettingsError(f"{path} has two keys of the name {name!r}.")
-    if digest := _repeated(key.digest for key in keys):
+        raise SettingsError(f"{path} contains no key. Create one with `localmoments key NAME`.")
+    if name := _find_duplicate(key.name for key in keys):
+        raise SettingsError(f"{path} has two keys named {name!r}.")
+    if digest := _find_duplicate(key.digest for key in keys):
         first, second = [key.name for key in keys if key.digest == digest][:2]
-        raise SettingsError(f"{path} has one sha256 for both {first!r} and {second!r}.")
+        raise SettingsError(f"{path} has the same sha256 for {first!r} and {second!r}.")
 
 
-def _repeated(values: Iterable[T]) -> T | None:
-    return next((value for value, times in Counter(values).items() if times > 1), None)
+def _find_duplicate(values: Iterable[T]) -> T | None:
+    return next((value for value, count in Counter(values).items() if count > 1), None)
 
 
 def new_key(name: str, scopes: Sequence[Scope]) -> tuple[str, str]:
-    """A fresh secret, and its entry for the file."""
+    """Return a new secret and its entry for the keys file."""
     if not re.fullmatch(NAME, name):
-        raise SettingsError(f"A key's name is made of a-z, 0-9, '.', '_' and '-', not {name!r}.")
+        raise SettingsError(f"A key's name may contain a-z, 0-9, '.', '_' and '-'; got {name!r}.")
     secret = secrets.token_urlsafe(32)
     sha256 = hashlib.sha256(secret.encode()).hexdigest()
     listed = ", ".join(f'"{scope}"' for scope in scopes)

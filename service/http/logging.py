@@ -1,4 +1,4 @@
-"""One JSON object a line on standard error: what a request was, and what went wrong."""
+"""The log: one JSON object per line on standard error."""
 
 import logging
 import sys
@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import orjson
 
 
-class JsonLines(logging.Formatter):
-    """`extra={"fields": {...}}` adds to the line's fields."""
+class JsonFormatter(logging.Formatter):
+    """Write a record as JSON; `extra={"fields": {...}}` adds fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -24,10 +24,10 @@ class JsonLines(logging.Formatter):
 
 
 def configure(level: str) -> None:
-    """Every logger of the process writes here, uvicorn's too."""
+    """Send the records of all loggers, including uvicorn's, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(True)
-    for noisy in ("uvicorn", "asyncio"):  # of a start and an end we tell ourselves
-        logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))
+    for name in ("uvicorn", "asyncio"):  # their start and stop messages repeat ours
+        logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))

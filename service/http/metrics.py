@@ -1,151 +1,95 @@
-"""GET /metrics: what Prometheus reads; of all workers together where there are several."""
+"""What Prometheus reads at GET /metrics: requests by route, chains, batches, models, process."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 
-from fastapi import APIRouter, Request
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
-from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
-from starlette.responses import Response
 
 from service.chains.service import ChainService
 from service.engine.repository import ModelRepository
-from service.http.auth import Operator
-from service.http.siblings import Siblings
-
-router = APIRouter(tags=["operations"])
 
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
-SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)  # seconds
 
 
-class _Tallies(Collector):
-    """What chains did, read when asked for."""
+class _ChainCollector(Collector):
+    """Counters of the chain service and the batcher, read when Prometheus asks."""
 
     def __init__(self, chains: ChainService) -> None:
         self._chains = chains
 
     def collect(self) -> Iterator[Metric]:
-        batcher, store, created = self._chains.batcher, self._chains.store, self._chains.created
-        row_steps = batcher.chain_row_steps
+        chains, batcher, store = self._chains, self._chains.batcher, self._chains.store
         for name, text, value in (
-            ("localmoments_commits", "States of chains written to the store.", store.commits),
+            ("commits", "Chain states written to the store.", store.commits),
             (
-                "localmoments_conflicts",
-                "Calls and commits refused because another call holds the chain's lease.",
+                "conflicts",
+                "Calls and commits refused because another call holds the lease.",
                 store.conflicts,
             ),
-            ("localmoments_chains_opened", "Chains created, forks included.", created),
-            ("localmoments_row_steps", "Steps of chains × their walkers.", row_steps),
-            ("localmoments_batch_rows", "Rows that went through graphs.", batcher.rows),
-            ("localmoments_batches", "Graph calls.", batcher.passes),
-            ("localmoments_worker_failures", "Times the computation began anew.", batcher.restarts),
+            ("chains_opened", "Chains created or forked.", chains.created),
+            ("row_steps", "Steps taken by chains, times their walkers.", batcher.chain_row_steps),
+            ("batch_rows", "Rows computed by graph calls.", batcher.rows),
+            ("batches", "Graph calls.", batcher.passes),
+            ("worker_failures", "Restarts of the compute thread.", batcher.restarts),
         ):
-            yield CounterMetricFamily(name, text, value=value)
-        yield GaugeMetricFamily("localmoments_load_rows", "Rows in work.", value=batcher.load)
-        running = self._chains.running
-        yield GaugeMetricFamily("localmoments_chains_running", "Chains walked now.", value=running)
-
-
-# What is no sum over workers.
-JOINED = {
-    "localmoments_models": max,
-    "localmoments_models_refused": max,
-    "process_max_fds": max,
-    "process_start_time_seconds": min,
-}
-
-
-class _Together(Collector):
-    """Figures of several registries as those of one."""
-
-    def __init__(self, texts: Iterable[bytes]) -> None:
-        self._texts = texts
-
-    def collect(self) -> Iterator[Metric]:
-        families: dict[str, Metric] = {}
-        values: dict[str, dict[tuple[str, frozenset[tuple[str, str]]], list[float]]] = {}
-        for text in self._texts:
-            for family in text_string_to_metric_families(text.decode()):
-                families.setdefault(family.name, family)
-                found = values.setdefault(family.name, {})
-                for sample in family.samples:
-                    labels = frozenset(sample.labels.items())
-                    found.setdefault((sample.name, labels), []).append(sample.value)
-        for name, family in families.items():
-            join = min if name.endswith("_created") else JOINED.get(name, sum)
-            family.samples = []
-            for (sample_name, labels), each in values[name].items():
-                family.add_sample(sample_name, dict(labels), join(each))
-            yield family
+            yield CounterMetricFamily(f"localmoments_{name}", text, value=value)
+        for name, text, value in (
+            ("load_rows", "Rows queued or being computed.", batcher.load),
+            ("chains_running", "Calls that are walking a chain.", chains.running),
+        ):
+            yield GaugeMetricFamily(f"localmoments_{name}", text, value=value)
 
 
 class Metrics:
-    """One registry an application; a route counts by its template, so that labels stay few."""
+    """All metrics of one application.
 
-    def __init__(
-        self, models: ModelRepository, chains: ChainService, siblings: Siblings | None = None
-    ) -> None:
-        self._siblings = siblings
+    Requests are counted by route template, so that the number of labels stays small.
+    """
+
+    def __init__(self, models: ModelRepository, chains: ChainService) -> None:
         self.registry = CollectorRegistry()
-        self.registry.register(_Tallies(chains))
+        self.registry.register(_ChainCollector(chains))
         ProcessCollector(registry=self.registry)
-        self._requests = Counter(
+        requests = Counter(
             "localmoments_requests_total",
-            "Requests answered.",
+            "Requests, by status of the response.",
             ("method", "route", "status"),
             registry=self.registry,
         )
-        self._seconds = Histogram(
+        seconds = Histogram(
             "localmoments_request_duration_seconds",
-            "Time from a request's arrival to the end of its answer.",
+            "Time from the arrival of a request to the end of its response.",
             ("method", "route"),
-            buckets=SECONDS,
+            buckets=BUCKETS,
             registry=self.registry,
         )
-        # Looking a label up takes longer than counting; there are as many as routes and statuses.
-        self._counted = cache(lambda *labels: self._requests.labels(*map(str, labels)))
-        self._timed = cache(self._seconds.labels)
-        self._watch(models)
-
-    def _watch(self, models: ModelRepository) -> None:
-        served = Gauge("localmoments_models", "Models that are served.", registry=self.registry)
-        served.set_function(lambda: len(models.catalogue.models))
-        refused = Gauge(
-            "localmoments_models_refused", "Models that were refused.", registry=self.registry
+        # Finding the child of a label set takes longer than counting, so children are cached.
+        self._requests = cache(lambda *labels: requests.labels(*map(str, labels)))
+        self._seconds = cache(seconds.labels)
+        self._add_gauge(
+            "localmoments_models", "Models served.", lambda: len(models.catalogue.models)
         )
-        refused.set_function(lambda: len(models.catalogue.refused))
+        self._add_gauge(
+            "localmoments_models_refused",
+            "Model versions that failed verification.",
+            lambda: len(models.catalogue.refused),
+        )
 
-    def own(self) -> bytes:
-        """Of this process."""
-        return generate_latest(self.registry)
+    def _add_gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
+        Gauge(name, text, registry=self.registry).set_function(read)
 
-    async def all(self) -> bytes:
-        """Of the whole service."""
-        if self._siblings is None:
-            return self.own()
-        together = CollectorRegistry()
-        together.register(_Together([self.own(), *await self._siblings.told()]))
-        return generate_latest(together)
-
-    def request(self, method: str, route: str, status: int, seconds: float | None) -> None:
-        """`seconds` is None for what was refused from its head, which tells nothing of a route."""
+    def count_request(self, method: str, route: str, status: int, seconds: float | None) -> None:
+        """Count a request; without `seconds` it has no part in the durations of its route."""
         method = method if method in METHODS else "other"
-        self._counted(method, route, status).inc()
+        self._requests(method, route, status).inc()
         if seconds is not None:
-            self._timed(method, route).observe(seconds)
+            self._seconds(method, route).observe(seconds)
 
-
-@router.get(
-    "/metrics",
-    summary="Figures for Prometheus",
-    response_class=Response,
-    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
-)
-async def metrics(request: Request, caller: Operator) -> Response:
-    figures: Metrics = request.app.state.metrics
-    return Response(await figures.all(), media_type=CONTENT_TYPE_LATEST)
+    def render(self) -> bytes:
+        """Write all metrics in Prometheus' text format."""
+        return generate_latest(self.registry)

@@ -1,120 +1,223 @@
-"""What happens to every request before and after FastAPI.
+"""The ASGI middleware around every route: request ids, limits, errors, access log and metrics.
 
-Each is counted, timed and logged; an error that nobody foresaw becomes a problem. Routes in a hurry
-are called without FastAPI, which takes longer to find out what a handler is to be given than such a
-handler needs: it still describes them, and takes those requests that have a query.
+A request passes through here once, whatever its headers:
+
+- Request id. The client's `X-Request-ID` if it is well formed, otherwise a new one. It is part of
+  the response, of the log line and of every problem.
+- In-flight limit. At most `max_requests` requests may be waiting for their response. Above that, a
+  request gets 429 with `Retry-After`, before its body is read. A request gives its place back when
+  its response starts, so a client that reads slowly does not keep others out. `/sample` is not
+  counted here: chains run long and are limited by their rows (`max_load_rows`, in the batcher).
+- Body limits. A body that is too large gets 413, by its Content-Length or as it arrives. A body
+  that arrives too slowly gets 408.
+- Write limit. A client that does not read its response for `write_seconds` is given up.
+- Errors. Every exception becomes a problem (service.http.problems).
+- One log line and one count in the metrics for each request.
+
+This is plain ASGI because Starlette's BaseHTTPMiddleware hides disconnects from the route.
 """
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+import random
+import re
 from dataclasses import dataclass
-from time import monotonic, perf_counter
+from time import perf_counter
 
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from localmoments.errors import LocalMomentsError
-from service.http.exchange import BodyLimits, Exchange, request_id
-from service.http.gate import Gate
+from localmoments.errors import OverloadError, SlowBodyError, TooLargeError
 from service.http.metrics import Metrics
-from service.http.problems import problem, whole_answer
+from service.http.problems import EXPECTED, problem_response
+from service.http.timeouts import Wait, Watchdog
 
 log = logging.getLogger("service.request")
 
-# Asked every few seconds by machines.
-QUIET = ("/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready")
-GONE = 499  # the caller left before the answer's end: nobody sees this status but the log
-
-Handler = Callable[[Request], Awaitable[Response]]
+REQUEST_ID = "x-request-id"
+VALID_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
+CLIENT_GONE = 499  # nginx's status for a client that left; only the log and the metrics show it
+# Health probes and metrics are polled every few seconds: they are logged at debug level.
+POLLED = frozenset({"/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"})
+UNLIMITED = POLLED | {"/", "/docs", "/openapi.json", "/sample"}  # not in the in-flight limit
+UNLIMITED_FOLDERS = ("/web/", "/docs/")
+# A client that retries at once must not take the time that accepted requests need.
+REFUSAL_SECONDS = 0.012
+PIECE_BYTES = 2**18  # a longer body is sent in pieces, so that an unread one is noticed
+SMOOTHING = 0.05  # weight of the newest request in the mean duration
 
 
 @dataclass(frozen=True)
-class Hurry:
-    """A route that is called without FastAPI where a request has no query."""
+class HttpLimits:
+    """What one client, and all clients together, may use."""
 
-    path: str  # as documented
-    handler: Handler
-    gated: bool = True  # counts, and may be refused
-
-
-Hurried = Callable[[Scope], Hurry | None]
+    requests: int  # in flight
+    body_bytes: int
+    body_seconds: float  # waiting for one body, in total
+    write_seconds: float  # waiting for a client to read
 
 
-class Edge:
-    """The application as the server sees it; `outermost` if nothing is around it that would have to
-    see an answer on its way."""
+class RequestMiddleware:
+    """Wrap an ASGI application; see the module's description."""
 
-    def __init__(
-        self, app: ASGIApp, hurried: Hurried, limits: BodyLimits, gate: Gate, metrics: Metrics,
-        *, outermost: bool = False,
-    ) -> None:  # fmt: skip
-        self._app, self._hurried, self._outermost = app, hurried, outermost
-        self.gate, self._limits, self._metrics = gate, limits, metrics
-
-    def refusal(
-        self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]]
-    ) -> bytes | None:
-        """The whole answer where the gate is shut; counted, and not logged one by one."""
-        if not self.gate.is_full or "?" in target:
-            return None
-        hurry = self._hurried({"method": method, "path": target, "headers": headers})
-        if hurry is None or not hurry.gated:
-            return None
-        self._metrics.request(method, hurry.path, 429, None)
-        return whole_answer(self.gate.refusal(), request_id(headers))
+    def __init__(self, app: ASGIApp, limits: HttpLimits, metrics: Metrics) -> None:
+        self.app, self.limits = app, limits
+        self.in_flight = 0
+        self._watchdog = Watchdog()
+        self._metrics = metrics
+        self._mean_seconds = 0.0  # from a request's arrival to the start of its response
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            return await self._app(scope, receive, send)
-        began, exchange = perf_counter(), Exchange(scope, receive, send, self._limits)
+            return await self.app(scope, receive, send)
+        exchange = Exchange(self, scope, receive, send)
+        self._watchdog.add(exchange)
         try:
-            await self._answer(scope, exchange)
+            exchange.check_length()
+            await self._enter(exchange)
+            await self.app(scope, exchange.receive, exchange.send)
         except ClientDisconnect:
-            exchange.status = GONE
+            exchange.status = CLIENT_GONE
         except Exception as error:
-            if not isinstance(error, LocalMomentsError):
-                log.exception("unexpected error", extra={"fields": _identity(scope)})
-            if exchange.status:  # too late to say so: the connection breaks off
+            if not isinstance(error, EXPECTED):
+                log.exception("unexpected error", extra={"fields": _identify(scope)})
+            if exchange.status:  # The response has started. Raising closes the connection.
                 raise
-            await problem(error, scope)(scope, exchange.receive, exchange.send)
+            await problem_response(error, scope)(scope, exchange.receive, exchange.send)
         finally:
-            self.note(scope, exchange.status, perf_counter() - began)
+            self._watchdog.remove(exchange)
+            exchange.leave()
+            self._record(exchange, perf_counter() - exchange.began)
 
-    async def _answer(self, scope: Scope, exchange: Exchange) -> None:
-        scope["route"] = hurry = self._hurried(scope)
-        exchange.check_length()
-        if hurry is None or scope["query_string"]:
-            return await self._app(scope, exchange.receive, exchange.send)
-        if not hurry.gated:
-            return await self._run(hurry.handler, scope, exchange)
-        self.gate.check()
-        self.gate.enter(exchange.since)
-        try:
-            await self._run(hurry.handler, scope, exchange)
-        finally:
-            self.gate.leave(exchange.since, monotonic())
+    async def _enter(self, exchange: "Exchange") -> None:
+        """Take a place among the requests in flight, or raise OverloadError."""
+        path: str = exchange.scope["path"]
+        if path in UNLIMITED or path.startswith(UNLIMITED_FOLDERS):
+            return
+        if self.in_flight >= self.limits.requests:
+            retry_after = self._mean_seconds  # by then every place has been free once
+            await asyncio.sleep(REFUSAL_SECONDS)
+            raise OverloadError(
+                f"The service is at its limit of {self.limits.requests} requests at a time.",
+                retry_after=retry_after,
+            )
+        self.in_flight += 1
+        exchange.is_counted = True
 
-    async def _run(self, handler: Handler, scope: Scope, exchange: Exchange) -> None:
-        response = await handler(Request(scope, exchange.receive))
-        if not (self._outermost and exchange.answer(response)):
-            await response(scope, exchange.receive, exchange.send)
+    def leave(self, seconds: float) -> None:
+        """Give back the place of a request that took this long."""
+        self.in_flight -= 1
+        self._mean_seconds += SMOOTHING * (seconds - self._mean_seconds)
 
-    def note(self, scope: Scope, status: int, seconds: float) -> None:
+    def _record(self, exchange: "Exchange", seconds: float) -> None:
+        scope, status = exchange.scope, exchange.status
         route = getattr(scope.get("route"), "path", "other")
-        self._metrics.request(scope["method"], route, status, seconds)
-        level = logging.DEBUG if route in QUIET and status < 500 else logging.INFO
+        self._metrics.count_request(scope["method"], route, status, seconds)
+        level = logging.DEBUG if status < 500 and route in POLLED else logging.INFO
         if log.isEnabledFor(level):
-            fields = {**_identity(scope), "status": status, "ms": round(seconds * 1000, 2)}
+            fields = {**_identify(scope), "status": status, "ms": round(seconds * 1000, 2)}
             log.log(level, "request", extra={"fields": fields})
 
 
-def _identity(scope: Scope) -> dict[str, str]:
+class Exchange(Wait):
+    """One request and its response: `receive` and `send` with limits."""
+
+    def __init__(
+        self, middleware: RequestMiddleware, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        self.scope, self.status, self.is_counted = scope, 0, False
+        self.began = perf_counter()
+        self._middleware, self._limits = middleware, middleware.limits
+        self._receive, self._send = receive, send
+        self._bytes_read, self._is_body_read = 0, False
+        self._seconds_left = self._limits.body_seconds
+        self._length = self._id = b""
+        for name, value in scope["headers"]:
+            if name == b"x-request-id":
+                self._id = value
+            elif name == b"content-length":
+                self._length = value
+        if not VALID_ID.fullmatch(self._id):
+            self._id = b"%032x" % random.getrandbits(128)
+        scope.setdefault("state", {})["request_id"] = self._id.decode()
+
+    def check_length(self) -> None:
+        """Refuse a body by its Content-Length."""
+        if self._length.isdigit() and int(self._length[:20]) > self._limits.body_bytes:
+            raise self._too_large()
+
+    def leave(self) -> None:
+        """Give back the place among the requests in flight."""
+        if self.is_counted:
+            self.is_counted = False
+            self._middleware.leave(perf_counter() - self.began)
+
+    async def receive(self) -> Message:
+        """Read the next part of the body; after the body, wait for the client to disconnect."""
+        if self._is_body_read:
+            return await self._receive()
+        self.start(self._seconds_left)
+        try:
+            message = await self._receive()
+        except asyncio.CancelledError:
+            if not self.catch():
+                raise
+            raise SlowBodyError(
+                f"The body took longer than {self._limits.body_seconds:g} seconds to arrive."
+            ) from None
+        finally:
+            # Only the time spent waiting counts, in total: one byte a second does not help.
+            self._seconds_left = self.stop()
+        self._bytes_read += len(message.get("body", b""))
+        if self._bytes_read > self._limits.body_bytes:
+            raise self._too_large()
+        self._is_body_read = not message.get("more_body", False)
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the response; raise ClientDisconnect if the client does not read."""
+        if message["type"] == "http.response.start":
+            self.leave()
+            self.status = message["status"]
+            message["headers"] = [*message.get("headers", ()), (b"x-request-id", self._id)]
+        self.start(self._limits.write_seconds)
+        try:
+            if len(message.get("body", b"")) <= PIECE_BYTES:
+                await self._send(message)
+            else:
+                await self._send_pieces(message)
+        except asyncio.CancelledError:
+            if not self.catch():
+                raise
+            log.info("response not read", extra={"fields": _identify(self.scope)})
+            raise ClientDisconnect from None
+        finally:
+            self.stop()
+
+    async def _send_pieces(self, message: Message) -> None:
+        body, more_body = message["body"], message.get("more_body", False)
+        for start in range(0, len(body), PIECE_BYTES):
+            stop = start + PIECE_BYTES
+            is_last = stop >= len(body)
+            self.start(self._limits.write_seconds)
+            await self._send({
+                "type": "http.response.body",
+                "body": body[start:stop],
+                "more_body": more_body or not is_last,
+            })  # fmt: skip
+
+    def _too_large(self) -> TooLargeError:
+        limit = self._limits.body_bytes
+        return TooLargeError(f"The body is larger than {limit} bytes, the limit for one request.")
+
+
+def _identify(scope: Scope) -> dict[str, str]:
+    """Describe a request in the log."""
     state = scope.get("state", {})
     return {
         "method": scope["method"],
         "path": scope["path"][:500],
         "request_id": state.get("request_id", ""),
-        "caller": state.get("caller", ""),  # the name of an API key
+        "caller": state.get("caller", ""),  # name of the API key
         "client": (scope.get("client") or ("",))[0],
     }

@@ -1,55 +1,61 @@
-"""Which format a body comes in, and which one the caller takes back."""
+"""Content types: which format a body has, and in which format the client wants its response."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from localmoments.errors import MediaTypeError, NotAcceptableError
 from service.http.encodings import JSON, NPY
 
 
-def body_format(request: Request) -> str:
-    """JSON or NPY; a body that does not say what it is counts as JSON."""
+def body_format(request: Request, formats: Sequence[str] = (JSON, NPY)) -> str:
+    """Return the body's content type, JSON if there is none; raise MediaTypeError for others."""
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
-        raise MediaTypeError(f"A body with content encoding {encoding[:50]!r} is not read here.")
-    said = request.headers.get("content-type", JSON)
-    kind = said.partition(";")[0].strip().lower()
-    if kind not in (JSON, NPY):
-        raise MediaTypeError(f"A body of {kind[:100]!r} is not read here; send {JSON} or {NPY}.")
+        raise MediaTypeError(f"Content encoding {encoding[:50]!r} is not supported.")
+    kind = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
+    if kind not in formats:
+        raise MediaTypeError(
+            f"Content type {kind[:100]!r} is not supported; send {' or '.join(formats)}."
+        )
     return kind
 
 
-def answer_format(request: Request, offered: Sequence[str]) -> str:
-    """Of the formats offered, the one that `Accept` likes best; the first where it is all one."""
-    return _best(request.headers.get("accept", "*/*"), tuple(offered))
+def response_format(request: Request, offered: Sequence[str]) -> str:
+    """Return the offered format that `Accept` prefers; the first one if it prefers none."""
+    return _best_format(request.headers.get("accept", "*/*"), tuple(offered))
+
+
+def make_response(content: bytes, kind: str, headers: Mapping[str, str]) -> Response:
+    """Return a response whose format depends on `Accept`."""
+    return Response(content, media_type=kind, headers={"vary": "accept", **headers})
 
 
 @lru_cache(maxsize=1024)
-def _best(accepted: str, offered: tuple[str, ...]) -> str:
-    wishes = [_wish(part) for part in accepted.split(",")]
-    best = max(offered, key=lambda kind: _liking(kind, wishes))  # max keeps the first of equals
-    if _liking(best, wishes) <= 0:
-        raise NotAcceptableError(f"This is answered as {' or '.join(offered)} only.")
+def _best_format(accepted: str, offered: tuple[str, ...]) -> str:
+    ranges = [_parse_range(part) for part in accepted.split(",")]
+    best = max(offered, key=lambda kind: _quality(kind, ranges))  # max keeps the first of equals
+    if _quality(best, ranges) <= 0:
+        raise NotAcceptableError(f"The response can be {' or '.join(offered)}.")
     return best
 
 
-def _wish(part: str) -> tuple[str, float]:
-    """`text/html;q=0.8` as its range and its weight."""
+def _parse_range(part: str) -> tuple[str, float]:
+    """Split `text/html;q=0.8` into its media range and its quality."""
     kind, *parameters = (word.strip().lower() for word in part.split(";"))
-    weight = next((p[2:] for p in parameters if p.startswith("q=")), "1")
+    quality = next((p[2:] for p in parameters if p.startswith("q=")), "1")
     try:
-        return kind or "*/*", min(1.0, max(0.0, float(weight)))
+        return kind or "*/*", min(1.0, max(0.0, float(quality)))
     except ValueError:
         return kind, 0.0
 
 
-def _liking(kind: str, wishes: Sequence[tuple[str, float]]) -> float:
-    """The weight of the most exact range that covers the kind."""
-    ranges = (kind, f"{kind.partition('/')[0]}/*", "*/*")
-    for covering in ranges:
-        weights = [weight for range_, weight in wishes if range_ == covering]
-        if weights:
-            return max(weights)
+def _quality(kind: str, ranges: Sequence[tuple[str, float]]) -> float:
+    """Return the quality of the most specific range that covers the format."""
+    for covering in (kind, f"{kind.partition('/')[0]}/*", "*/*"):
+        qualities = [quality for media_range, quality in ranges if media_range == covering]
+        if qualities:
+            return max(qualities)
     return 0.0

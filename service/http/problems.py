@@ -1,6 +1,6 @@
 """Every error as RFC 9457 `application/problem+json`, by one table from exception to status.
 
-`error` repeats `detail`, because Open Inference Protocol clients read it there.
+`error` repeats `detail`, because clients of the Open Inference Protocol read it there.
 """
 
 import math
@@ -9,14 +9,12 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import orjson
-from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
@@ -25,14 +23,36 @@ from localmoments import errors
 M = TypeVar("M", bound=BaseModel)
 
 PROBLEM = "application/problem+json"
-UNEXPECTED = "An unexpected error; the log has it under this request id."
-PYDANTICS = re.compile(r"(query|body|path|header|From\w+)$|(literal|list|constrained-\w+)\b")
-MOST_FIELDS = 100  # in one object of a request; pydantic would tell of each that is not known
+UNEXPECTED = "An unexpected error occurred. The log has the details under this request id."
+# What pydantic adds to the location of a fault: where it looked and which type it tried.
+PYDANTIC_PARTS = re.compile(r"(query|body|path|header|From\w+)$|(literal|list|constrained-\w+)\b")
+MAX_FIELDS = 100  # in one object of a request; pydantic would report each unknown one
+
+
+class Fault(BaseModel):
+    field: str
+    message: str
+
+
+class Problem(BaseModel):
+    """An error, as RFC 9457 defines it."""
+
+    type: Annotated[str, Field(description="URN of the kind of problem.")]
+    title: Annotated[str, Field(description="The kind of problem in words.")]
+    status: Annotated[int, Field(description="HTTP status.")]
+    detail: Annotated[str, Field(description="What went wrong with this request.")]
+    error: Annotated[
+        str, Field(description="The same as `detail`, for Open Inference Protocol clients.")
+    ]
+    request_id: Annotated[str, Field(description="The `X-Request-ID` of the request.")]
+    errors: Annotated[
+        list[Fault] | None, Field(description="The parameters that are wrong, one by one.")
+    ] = None
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What all problems of one sort share."""
+    """What all problems of one kind share."""
 
     status: int
     name: str
@@ -40,56 +60,59 @@ class Kind:
 
 
 KINDS: Mapping[type[Exception], Kind] = {
-    errors.InputError: Kind(422, "bad-input", "The input does not fit"),
-    RequestValidationError: Kind(422, "bad-input", "The input does not fit"),
-    errors.UsedKeyError: Kind(422, "bad-input", "The input does not fit"),
+    errors.InputError: Kind(422, "bad-input", "Invalid input"),
+    RequestValidationError: Kind(422, "bad-input", "Invalid input"),
+    errors.UsedKeyError: Kind(422, "bad-input", "Invalid input"),
     errors.DivergedError: Kind(422, "diverged", "The chain diverged"),
     errors.TooLargeError: Kind(413, "too-large", "The request is too large"),
-    errors.UnknownModelError: Kind(404, "unknown-model", "There is no such model"),
-    errors.MediaTypeError: Kind(415, "media-type", "The body's format is not read here"),
-    errors.NotAcceptableError: Kind(406, "not-acceptable", "No acceptable format"),
-    errors.UnknownChainError: Kind(404, "unknown-chain", "There is no such chain"),
-    errors.ExpiredChainError: Kind(410, "expired-chain", "The chain is no more"),
+    errors.UnknownModelError: Kind(404, "unknown-model", "Model not found"),
+    errors.MediaTypeError: Kind(415, "media-type", "Unsupported body format"),
+    errors.NotAcceptableError: Kind(406, "not-acceptable", "No acceptable response format"),
+    errors.UnknownChainError: Kind(404, "unknown-chain", "Chain not found"),
+    errors.ExpiredChainError: Kind(410, "expired-chain", "The chain was deleted or has expired"),
     errors.BusyChainError: Kind(409, "busy-chain", "The chain is in use"),
-    errors.StaleChainError: Kind(409, "stale-chain", "The chain cannot go on like that"),
+    errors.StaleChainError: Kind(409, "stale-chain", "The chain cannot be resumed like this"),
     errors.SlowBodyError: Kind(408, "slow-body", "The body did not arrive in time"),
-    errors.NoKeyError: Kind(401, "no-key", "An API key is needed"),
+    errors.NoKeyError: Kind(401, "no-key", "API key missing or unknown"),
     errors.ScopeError: Kind(403, "no-scope", "The API key does not allow this"),
-    errors.RateError: Kind(429, "rate", "The API key's limit is reached"),
-    errors.OverloadError: Kind(429, "overload", "There is too much to do at the moment"),
-    errors.LateError: Kind(408, "late", "It was not done in time"),
-    errors.ComputeError: Kind(503, "worker", "The computation failed and begins anew"),
-    errors.StoreError: Kind(503, "store-down", "The chain store does not answer"),
-    errors.DrainingError: Kind(503, "draining", "The service is about to end"),
-    errors.NoModelError: Kind(503, "no-model", "No model is usable"),
-    errors.ArtefactError: Kind(500, "bad-model", "The model turned out to be broken"),
-    errors.UnusableAnswerError: Kind(500, "bad-answer", "The model's answer is not usable"),
-    Exception: Kind(500, "internal", "Something went wrong on the server's side"),
+    errors.RateError: Kind(429, "rate", "The API key's rate limit is reached"),
+    errors.OverloadError: Kind(429, "overload", "The service is overloaded"),
+    errors.LateError: Kind(408, "late", "The request exceeded its time limit"),
+    errors.ComputeError: Kind(503, "worker", "The computation failed and is restarting"),
+    errors.StoreError: Kind(503, "store-down", "The chain store does not respond"),
+    errors.DrainingError: Kind(503, "draining", "The service is shutting down"),
+    errors.NoModelError: Kind(503, "no-model", "No usable model"),
+    errors.ArtefactError: Kind(500, "bad-model", "The model is broken"),
+    errors.UnusableAnswerError: Kind(500, "bad-answer", "The model returned NaN or infinity"),
+    Exception: Kind(500, "internal", "Internal server error"),
 }
 
-
-def install(app: FastAPI) -> None:
-    """Exceptions of these families become problems wherever they are raised."""
-    for family in (errors.LocalMomentsError, RequestValidationError, HTTPException):
-        app.add_exception_handler(family, _handle)
+# Errors that are the answer to a request; any other exception is a bug and is logged.
+EXPECTED = (errors.LocalMomentsError, RequestValidationError, HTTPException)
 
 
-async def _handle(request: Request, error: Exception) -> Response:
-    return problem(error, request.scope)
-
-
-def problem(error: Exception, scope: Scope) -> Response:
-    """The answer that tells the caller of the error."""
+def problem_response(error: Exception, scope: Scope) -> Response:
+    """Return the response that reports an error."""
     if isinstance(error, HTTPException):
-        headers = {**(error.headers or {}), **_allowed(scope)}
-        return _answer(_http_kind(error), _http_detail(error, scope), scope, headers)
+        headers = {**(error.headers or {}), **_allow_header(scope)}
+        return _respond(_http_kind(error), _http_detail(error, scope), scope, headers)
     if isinstance(error, RequestValidationError):
-        faults = validation_faults(error.errors())
-        detail = validation_sentence(faults)
-        return _answer(kind_of(error), detail, scope, errors=faults)
+        faults = _list_faults(error.errors())
+        return _respond(find_kind(error), _join_faults(faults), scope, errors=faults)
     if isinstance(error, errors.LocalMomentsError):
-        return _answer(kind_of(error), str(error), scope, _headers(error), **error.facts)
-    return _answer(kind_of(error), UNEXPECTED, scope)
+        return _respond(find_kind(error), str(error), scope, _headers(error), **error.facts)
+    return _respond(find_kind(error), UNEXPECTED, scope)
+
+
+def problem_fields(error: Exception, scope: Scope) -> dict[str, Any]:
+    """Return the same as fields, for a stream that has started already."""
+    if isinstance(error, errors.LocalMomentsError):
+        return _fields(find_kind(error), str(error), scope, **error.facts)
+    return _fields(find_kind(error), UNEXPECTED, scope)
+
+
+def find_kind(error: Exception) -> Kind:
+    return next(KINDS[family] for family in type(error).__mro__ if family in KINDS)
 
 
 def _headers(error: errors.LocalMomentsError) -> dict[str, str]:
@@ -99,52 +122,23 @@ def _headers(error: errors.LocalMomentsError) -> dict[str, str]:
     return headers
 
 
-def kind_of(error: Exception) -> Kind:
-    return next(KINDS[family] for family in type(error).__mro__ if family in KINDS)
-
-
 def _http_kind(error: HTTPException) -> Kind:
     phrase = HTTPStatus(error.status_code).phrase
     return Kind(error.status_code, phrase.lower().replace(" ", "-"), phrase)
 
 
 def _http_detail(error: HTTPException, scope: Scope) -> str:
-    """Starlette's own word is only the status again."""
+    """Say more than Starlette, whose detail only repeats the status."""
     path, method = scope["path"][:200], scope["method"]
-    said = {404: f"There is nothing at {path!r}.", 405: f"{path!r} does not take {method}."}
-    return said.get(error.status_code, error.detail)
+    details = {404: f"Nothing is at {path!r}.", 405: f"{path!r} does not support {method}."}
+    return details.get(error.status_code, error.detail)
 
 
-def _allowed(scope: Scope) -> dict[str, str]:
-    """The methods of every route at this path; Starlette names those of the first."""
+def _allow_header(scope: Scope) -> dict[str, str]:
+    """List the methods of every route at this path; Starlette lists those of the first."""
     template = getattr(scope.get("route"), "path", "")
     methods = scope["app"].openapi()["paths"].get(template, {})
     return {"Allow": ", ".join(sorted(methods)).upper()} if methods else {}
-
-
-def malformed(sentence: str) -> bytes:
-    """The whole answer to what is not HTTP, which no application ever sees."""
-    kind = Kind(400, "malformed", "The request is not HTTP as it should be")
-    body = orjson.dumps(_fields(kind, sentence, {}))
-    head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: {PROBLEM}\r\nconnection: close\r\n"
-    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
-
-
-def whole_answer(error: errors.LocalMomentsError, request_id: str) -> bytes:
-    """Head and body, for what is answered before an application sees it."""
-    kind = kind_of(error)
-    body = orjson.dumps(_fields(kind, str(error), {"state": {"request_id": request_id}}))
-    more = {**_headers(error), "x-request-id": request_id, "content-length": str(len(body))}
-    lines = [f"HTTP/1.1 {kind.status} {HTTPStatus(kind.status).phrase}", f"content-type: {PROBLEM}"]
-    lines += [f"{name}: {value}" for name, value in more.items()]
-    return "\r\n".join([*lines, "", ""]).encode() + body
-
-
-def told(error: Exception, scope: Scope) -> dict[str, Any]:
-    """The same as fields, for an answer that has begun already."""
-    if isinstance(error, errors.LocalMomentsError):
-        return _fields(kind_of(error), str(error), scope, **error.facts)
-    return _fields(kind_of(error), UNEXPECTED, scope)
 
 
 def _fields(kind: Kind, detail: str, scope: Scope, **more: Any) -> dict[str, Any]:
@@ -159,53 +153,52 @@ def _fields(kind: Kind, detail: str, scope: Scope, **more: Any) -> dict[str, Any
     }
 
 
-def _answer(
+def _respond(
     kind: Kind, detail: str, scope: Scope, headers: Mapping[str, str] | None = None, **more: Any
 ) -> Response:
-    # A body that was refused is not read to its end, so the connection cannot be used again.
+    # The body of these requests was not read to its end, so the connection cannot be reused.
     closing = {"connection": "close"} if kind.status in (408, 413) else {}
     content = orjson.dumps(_fields(kind, detail, scope, **more))
     return Response(content, kind.status, {**(headers or {}), **closing}, media_type=PROBLEM)
 
 
-def validated(kind: type[M], fields: Mapping[str, Any]) -> M:
-    """The fields of a JSON body, or what is wrong with them, in a sentence."""
+def validate(model: type[M], fields: Mapping[str, Any]) -> M:
+    """Check the fields of a JSON body; raise InputError with one sentence about all faults."""
     for part in (fields, *fields.values()):
-        if isinstance(part, dict) and len(part) > MOST_FIELDS:
-            raise errors.InputError(f"An object has {len(part)} fields, more than anything here.")
+        if isinstance(part, dict) and len(part) > MAX_FIELDS:
+            raise errors.InputError(f"An object has {len(part)} fields; {MAX_FIELDS} are allowed.")
     try:
-        return kind.model_validate(fields, strict=True)
+        return model.model_validate(fields, strict=True)
     except ValidationError as error:
-        faults = validation_faults(error.errors(include_url=False, include_context=False))
-        raise errors.InputError(validation_sentence(faults)) from None
+        faults = _list_faults(error.errors(include_url=False, include_context=False))
+        raise errors.InputError(_join_faults(faults)) from None
 
 
-def validation_faults(found: Sequence[Any]) -> list[dict[str, str]]:
-    """pydantic's findings as field and message, whatever was sent cut short."""
-    return [{"field": _field(f["loc"]), "message": _message(f)} for f in found]
+def _list_faults(found: Sequence[Any]) -> list[dict[str, str]]:
+    return [{"field": _name_field(f["loc"]), "message": _describe_fault(f)} for f in found]
 
 
-def validation_sentence(faults: Sequence[Mapping[str, str]]) -> str:
-    said = dict.fromkeys(f"{f['field']}: {f['message']}" for f in faults[:5])
-    return "; ".join(said) + "."
+def _join_faults(faults: Sequence[Mapping[str, str]]) -> str:
+    sentences = dict.fromkeys(f"{f['field']}: {f['message']}" for f in faults[:5])
+    return "; ".join(sentences) + "."
 
 
-class Short(reprlib.Repr):
-    """What was sent may be megabytes long: only what is shown of it is written out."""
+class _ShortRepr(reprlib.Repr):
+    """Write at most 60 characters of a value, which may be megabytes long."""
 
     def __init__(self) -> None:
         super().__init__()
         self.maxlevel, self.maxstring = 1, 60
 
 
-def _field(location: Sequence[str | int]) -> str:
-    """As the caller wrote it: pydantic adds where it looked, and which kind it tried."""
-    words = [str(part) for part in location if not PYDANTICS.match(str(part))]
+def _name_field(location: Sequence[str | int]) -> str:
+    """Name a field as the client wrote it."""
+    words = [str(part) for part in location if not PYDANTIC_PARTS.match(str(part))]
     return ascii(".".join(words))[1:-1][:100] or "body"
 
 
-def _message(fault: Mapping[str, Any]) -> str:
+def _describe_fault(fault: Mapping[str, Any]) -> str:
     if fault["type"] == "extra_forbidden":
         return "there is no such parameter"
-    given = Short().repr(fault.get("input")).encode("ascii", "backslashreplace").decode()
-    return f"{fault['msg'].lower()} (it is {given if len(given) <= 60 else given[:60] + '...'})"
+    given = _ShortRepr().repr(fault.get("input")).encode("ascii", "backslashreplace").decode()
+    return f"{fault['msg'].lower()} (got {given if len(given) <= 60 else given[:60] + '...'})"

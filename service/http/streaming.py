@@ -1,14 +1,16 @@
-"""Samples as they are made: NDJSON lines, server-sent events, or `.npy` files one after another.
+"""Streams of samples: NDJSON lines, server-sent events (SSE), or a sequence of `.npy` files.
 
-    {"chain", "model", ...}      what was asked, so that a caller can go on after a break
-    {"step", "x": [[...]]}       every kept step, after its commit
-    {"done": true, "step"}       the end, with `acceptance` where steps are corrected; or, where
-                                 the service is about to end,
+A stream consists of these parts:
+
+    {"chain", "model", ...}              the head: everything that is needed to resume
+    {"step", "x": [[...]]}               each kept step, after its commit
+    {"done": true, "step"}               the end, with `acceptance` for `metropolis`; or
     {"done": false, "step", "resume": {"chain", "from_step", "steps"}}
+                                         at a shutdown or time limit, with the request to continue
     {"error": {...}, "chain", "step"}    a failure, with the last committed step
 
-SSE ends with `[DONE]` after either. Frames of `.npy` are (walkers, d); the last one has one axis:
-whether all was done (1 or 0), and the last committed step.
+An SSE stream ends with `[DONE]`. Frames of `.npy` are (walkers, d). The last frame has one axis and
+two values: 1 if the call was finished or 0, and the last committed step.
 """
 
 import asyncio
@@ -25,8 +27,7 @@ from starlette.types import Receive, Scope, Send
 from localmoments.errors import LocalMomentsError
 from service.chains.call import ChainCall, Sample
 from service.http import problems
-from service.http.dependencies import off_loop
-from service.http.encodings import NDJSON, NPY, SSE, write_json, write_npy
+from service.http.encodings import NDJSON, NPY, SSE, run_off_loop, write_json, write_npy
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ Fields = Mapping[str, Any]
 
 
 class Framing(Protocol):
-    """How a stream's parts are written."""
+    """How the parts of a stream are written."""
 
     def head(self, fields: Fields) -> bytes: ...
     def sample(self, sample: Sample) -> bytes: ...
@@ -42,7 +43,7 @@ class Framing(Protocol):
 
 
 class Lines:
-    """A JSON object a line."""
+    """One JSON object per line."""
 
     def head(self, fields: Fields) -> bytes:
         return write_json(fields) + b"\n"
@@ -55,7 +56,7 @@ class Lines:
 
 
 class Events:
-    """Server-sent events; neither ids nor comments, which some clients trip over."""
+    """Server-sent events, without ids and comments, on which some clients fail."""
 
     def head(self, fields: Fields) -> bytes:
         return b"data: %s\n\n" % write_json(fields)
@@ -68,10 +69,10 @@ class Events:
 
 
 class Arrays:
-    """Whole `.npy` files, which `numpy.load` reads one by one from the stream."""
+    """Complete `.npy` files, which `numpy.load` reads one by one from the stream."""
 
     def head(self, fields: Fields) -> bytes:
-        return b""  # it stands in the headers
+        return b""  # the response headers have the chain and the model
 
     def sample(self, sample: Sample) -> bytes:
         return write_npy(sample.x)
@@ -84,58 +85,62 @@ FRAMINGS: Mapping[str, Framing] = {NDJSON: Lines(), SSE: Events(), NPY: Arrays()
 
 
 @contextlib.asynccontextmanager
-async def watched(run: ChainCall, receive: Receive) -> AsyncIterator[None]:
-    """While it lasts, a caller that leaves stops the run before its next step."""
-    watching = asyncio.create_task(_stop_when_gone(run, receive))
+async def stop_on_disconnect(call: ChainCall, receive: Receive) -> AsyncIterator[None]:
+    """Halt the call before its next step if the client disconnects within this block."""
+    watcher = asyncio.create_task(_wait_for_disconnect(call, receive))
     try:
         yield
     finally:
-        watching.cancel()
+        watcher.cancel()
 
 
-async def _stop_when_gone(run: ChainCall, receive: Receive) -> None:
+async def _wait_for_disconnect(call: ChainCall, receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    run.stop("disconnected")
+    call.stop("disconnected")
 
 
-class StreamedRun(Response):
-    """A run as an answer; everything that a 4xx can say was said before."""
+class SampleStream(Response):
+    """Stream the samples of a call. Anything that a 4xx can report was checked before."""
 
-    def __init__(self, run: ChainCall, kind: str, head: Fields, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self, call: ChainCall, kind: str, head: Fields, headers: Mapping[str, str]
+    ) -> None:
         super().__init__(media_type=kind, headers=headers)
         del self.headers["content-length"]
-        self._run, self._framing, self._head = run, FRAMINGS[kind], head
+        self._call, self._framing, self._head = call, FRAMINGS[kind], head
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        run = self._run
-        async with run, watched(run, receive):
+        call = self._call
+        async with call, stop_on_disconnect(call, receive):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await _send(send, self._framing.head(self._head))
-            while samples := await self._next(scope, send):
-                await _send(send, await off_loop(_size(samples), self._framed, samples))
-            if run.stop_reason == "disconnected":
+            while samples := await self._next_samples(scope):
+                await _send(send, await run_off_loop(_size(samples), self._write_samples, samples))
+            if call.stop_reason == "disconnected":
                 raise ClientDisconnect
             await send({"type": "http.response.body", "body": self._tail})
 
-    async def _next(self, scope: Scope, send: Send) -> Sequence[Sample]:
-        """What comes next; at the end, however it came about, nothing and a tail."""
-        run = self._run
+    async def _next_samples(self, scope: Scope) -> Sequence[Sample]:
+        """Return the next samples; at the end or after a failure, none, and set the tail."""
+        call = self._call
         try:
-            if samples := await run.fetch_next():
+            if samples := await call.fetch_next():
                 return samples
         except Exception as error:
             if not isinstance(error, LocalMomentsError):
-                log.exception("a stream failed", extra={"fields": {"chain": run.chain}})
-            fields = problems.told(error, scope)
-            self._tail = self._framing.tail({"error": fields, "chain": run.chain, "step": run.step})
-            return []
-        done = {"done": True, "step": run.steps.to_step, **run.get_diagnostics()}
-        resumable = {"done": False, "step": run.step, "resume": run.make_resume_request()}
-        self._tail = self._framing.tail(done if run.is_finished else resumable)
+                log.exception("stream failed", extra={"fields": {"chain": call.chain}})
+            problem = problems.problem_fields(error, scope)
+            tail = {"error": problem, "chain": call.chain, "step": call.step}
+        else:
+            if call.is_finished:
+                tail = {"done": True, "step": call.steps.to_step, **call.get_diagnostics()}
+            else:
+                tail = {"done": False, "step": call.step, "resume": call.make_resume_request()}
+        self._tail = self._framing.tail(tail)
         return []
 
-    def _framed(self, samples: Sequence[Sample]) -> bytes:
+    def _write_samples(self, samples: Sequence[Sample]) -> bytes:
         return b"".join([self._framing.sample(sample) for sample in samples])
 
 

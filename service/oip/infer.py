@@ -1,17 +1,19 @@
 """POST /v2/models/{model}/infer: run a model, or one graph of it, on tensors."""
 
 import math
-from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request
-from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from localmoments.arrays import Named
 from service.caller import Caller
-from service.http.auth import Reader, reader
-from service.http.dependencies import body_of, in_time, problem_responses, use_cases
+from service.http.auth import Reader
+from service.http.openapi import describe_body, describe_problems, describe_response
+from service.http.route import HotRoute
+from service.http.state import InferenceUse
+from service.http.timeouts import time_limit
+from service.inference import Inference
 from service.oip.messages import BINARY, JSON_LENGTH, encode_response, read_request
 from service.oip.schemas import InferRequest, InferResponse
 from service.oip.targets import ModelName, Target, Version, find_target
@@ -26,19 +28,21 @@ BINARY_CONTENT = {
         "description": "JSON header, then the bytes of tensors in the order of the header.",
     }
 }
-REQUEST_BODY = body_of(InferRequest, binary=False)
+REQUEST_BODY = describe_body(InferRequest, binary=False)
 REQUEST_BODY["requestBody"]["content"][BINARY] = BINARY_CONTENT
 OPENAPI: dict[str, Any] = {
     "response_class": Response,
     "openapi_extra": REQUEST_BODY,
     "responses": {
-        200: {
-            "description": "JSON, or JSON followed by the bytes of tensors. In the second case, "
+        200: describe_response(
+            "JSON, or JSON followed by the bytes of tensors. In the second case, "
             "Inference-Header-Content-Length is the length of the JSON.",
-            "model": InferResponse,
-            "content": {BINARY: BINARY_CONTENT},
-        },
-        **problem_responses(401, 403, 404, 408, 413, 415, 422, 429, 500, 503),
+            InferResponse,
+            "X-Model",
+            "Inference-Header-Content-Length",
+            content={BINARY: BINARY_CONTENT},
+        ),
+        **describe_problems(401, 403, 404, 408, 413, 415, 422, 429, 500, 503),
     },
 }
 JsonLength = Annotated[
@@ -51,52 +55,52 @@ JsonLength = Annotated[
 ]
 
 
-async def run(request: Request) -> Response:
+async def run(
+    request: Request, inference: Inference, caller: Caller, name: str, version: str | None = None
+) -> Response:
     """Handle an infer request: parse, run the target, encode."""
-    caller = await reader(request)
-    name, version = request.path_params["model"], request.path_params.get("version")
     target = find_target(request.app.state.models.catalogue, name, version)
     body, inputs = await read_request(request, target)
     timeout = body.parameters.timeout  # microseconds
-    async with in_time(math.ceil(timeout / 1000) if timeout else None):
+    async with time_limit(math.ceil(timeout / 1000) if timeout else None):
         if target.graph is None:
-            outputs = await _reconstruct(request, target, body, inputs, caller)
+            outputs = await _reconstruct(inference, target, body, inputs, caller)
         else:
-            outputs = await request.app.state.graphs.run(target.model, target.graph, inputs, caller)
+            outputs = await inference.run_graph(target.model, target.graph, inputs, caller)
     return await encode_response(target, body, outputs)
 
 
 async def _reconstruct(
-    request: Request, target: Target, body: InferRequest, inputs: dict[str, Array], caller: Caller
+    inference: Inference,
+    target: Target,
+    body: InferRequest,
+    inputs: dict[str, Array],
+    caller: Caller,
 ) -> Named:
     x = inputs["x"]
     caller.charge(len(x))
-    result = await use_cases(request).reconstruct(
-        x, target.model.manifest.reference, body.parameters.sigma
-    )
+    reference = target.model.manifest.reference
+    result = await inference.reconstruct(x, reference, body.parameters.sigma)
     return {"reconstruction": result.reconstruction, "error": result.error.astype("f8", copy=False)}
 
 
-class _InferRoute(APIRoute):
-    """A route that FastAPI documents, but whose dependencies it does not resolve."""
-
-    def get_route_handler(self) -> Callable[[Request], Any]:
-        return run
-
-
-router = APIRouter(tags=["inference protocol"], route_class=_InferRoute)
+router = APIRouter(tags=["inference protocol"], route_class=HotRoute)
 
 
 @router.post(PATH, summary="Run a model or one of its graphs", **OPENAPI)
 async def infer(
-    request: Request, model: ModelName, caller: Reader, json_length: JsonLength = None
+    request: Request,
+    model: ModelName,
+    inference: InferenceUse,
+    caller: Reader,
+    json_length: JsonLength = None,
 ) -> Response:
     """Run the newest version of a model.
 
     `name` reconstructs rows, in the units of the data. `name:graph` runs a graph of the artefact,
     in the model's units.
     """
-    return await run(request)
+    return await run(request, inference, caller, model)
 
 
 @router.post(PATH_OF_VERSION, summary="Run one version of a model", **OPENAPI)
@@ -104,8 +108,9 @@ async def infer_version(
     request: Request,
     model: ModelName,
     version: Version,
+    inference: InferenceUse,
     caller: Reader,
     json_length: JsonLength = None,
 ) -> Response:
     """Run the given version of a model. See the route without a version."""
-    return await run(request)
+    return await run(request, inference, caller, model, version)

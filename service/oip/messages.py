@@ -14,9 +14,9 @@ from starlette.responses import Response
 
 from localmoments.arrays import Named
 from localmoments.errors import InputError, MediaTypeError, TooLargeError
-from service.http.dependencies import off_loop
-from service.http.encodings import JSON, raw, read_json
-from service.http.problems import validated
+from service.http.bodies import read_body
+from service.http.encodings import JSON, get_raw_bytes, read_json, run_off_loop
+from service.http.problems import validate
 from service.oip.schemas import InferRequest, InputTensor
 from service.oip.targets import Target
 from service.oip.tensors import (
@@ -51,13 +51,13 @@ async def read_request(request: Request, target: Target) -> tuple[InferRequest, 
         InputError: the body is malformed or does not fit the target.
     """
     _check_content_type(request)
-    body = await request.body()
+    body = await read_body(request)
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
         limit: int = request.app.state.max_body_bytes
-        body = await off_loop(len(body), _decompress, body, encoding, limit)
+        body = await run_off_loop(len(body), _decompress, body, encoding, limit)
     json_length = _parse_json_length(request.headers.get(JSON_LENGTH), len(body))
-    return await off_loop(len(body), _parse, body, json_length, target)
+    return await run_off_loop(len(body), _parse, body, json_length, target)
 
 
 def _check_content_type(request: Request) -> None:
@@ -114,7 +114,7 @@ def _parse_header(text: bytes) -> tuple[InferRequest, list[object]]:
     if isinstance(inputs, list) and all(isinstance(tensor, dict) for tensor in inputs):
         # pydantic would check each number on its own, which takes much longer than parse_json.
         data = [tensor.pop("data", NO_DATA) for tensor in inputs]
-    return validated(InferRequest, fields), data
+    return validate(InferRequest, fields), data
 
 
 _parse_header_cached = lru_cache(maxsize=256)(_parse_header)
@@ -149,7 +149,7 @@ async def encode_response(target: Target, request: InferRequest, outputs: Named)
     `binary_data_output`, and for one output by `binary_data`.
     """
     size = sum(array.size for array in outputs.values())
-    content, headers = await off_loop(size, _encode, target, request, outputs)
+    content, headers = await run_off_loop(size, _encode, target, request, outputs)
     headers["x-model"] = target.model.manifest.reference
     media_type = BINARY if JSON_LENGTH in headers else JSON
     return Response(content, media_type=media_type, headers=headers)
@@ -166,7 +166,7 @@ def _encode(
             "name": name, "datatype": DATATYPE_NAMES[array.dtype], "shape": array.shape,
         }  # fmt: skip
         if request.parameters.binary_data_output if as_bytes is None else as_bytes:
-            buffers.append(raw(array))
+            buffers.append(get_raw_bytes(array))
             tensor["parameters"] = {"binary_data_size": array.nbytes}
         else:
             tensor["data"] = encode_json(array)

@@ -5,13 +5,11 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from localmoments.errors import MediaTypeError
 from service.engine.repository import Catalogue
 from service.http.auth import Reader
-from service.http.dependencies import Served, Walkable, body_of, problem_responses
-from service.http.encodings import JSON, read_json
-from service.http.negotiation import body_format
-from service.http.problems import validated
+from service.http.bodies import read_model
+from service.http.openapi import describe_body, describe_problems
+from service.http.state import Chains, Models
 from service.oip.schemas import (
     IndexEntry,
     IndexRequest,
@@ -29,7 +27,7 @@ router = APIRouter(tags=["inference protocol"])
 
 EXTENSIONS = ["binary_tensor_data", "model_repository"]
 PLATFORM = "onnxruntime_onnx"
-PROBLEMS = problem_responses(404, 500, 503)
+PROBLEMS = describe_problems(404, 500, 503)
 
 
 @router.get("/v2/health/live", summary="Liveness")
@@ -38,8 +36,8 @@ async def check_live() -> Live:
     return Live()
 
 
-@router.get("/v2/health/ready", summary="Readiness", responses=problem_responses(503))
-async def check_ready(catalogue: Served, chains: Walkable) -> ServerReady:
+@router.get("/v2/health/ready", summary="Readiness", responses=describe_problems(503))
+async def check_ready(catalogue: Models, chains: Chains) -> ServerReady:
     """Report whether a model is loaded and the chain store answers. The same as `/readyz`."""
     catalogue.require_any()
     await chains.check_ready()
@@ -54,7 +52,7 @@ async def get_server_metadata(caller: Reader) -> ServerMetadata:
 
 
 @router.get("/v2/models/{model}", summary="Model metadata", responses=PROBLEMS)
-async def get_metadata(model: ModelName, catalogue: Served, caller: Reader) -> ModelMetadata:
+async def get_metadata(model: ModelName, catalogue: Models, caller: Reader) -> ModelMetadata:
     """Return the inputs and outputs of a model, and its versions."""
     return _describe(find_target(catalogue, model), catalogue)
 
@@ -63,14 +61,14 @@ async def get_metadata(model: ModelName, catalogue: Served, caller: Reader) -> M
     "/v2/models/{model}/versions/{version}", summary="Metadata of one version", responses=PROBLEMS
 )
 async def get_version_metadata(
-    model: ModelName, version: Version, catalogue: Served, caller: Reader
+    model: ModelName, version: Version, catalogue: Models, caller: Reader
 ) -> ModelMetadata:
     """Return the inputs and outputs of one version of a model."""
     return _describe(find_target(catalogue, model, version), catalogue)
 
 
 @router.get("/v2/models/{model}/ready", summary="Model readiness", responses=PROBLEMS)
-async def check_model_ready(model: ModelName, catalogue: Served, caller: Reader) -> ModelReady:
+async def check_model_ready(model: ModelName, catalogue: Models, caller: Reader) -> ModelReady:
     """Report whether a model can be run; 404 if it is not loaded."""
     return ModelReady(name=find_target(catalogue, model).name)
 
@@ -81,7 +79,7 @@ async def check_model_ready(model: ModelName, catalogue: Served, caller: Reader)
     responses=PROBLEMS,
 )
 async def check_version_ready(
-    model: ModelName, version: Version, catalogue: Served, caller: Reader
+    model: ModelName, version: Version, catalogue: Models, caller: Reader
 ) -> ModelReady:
     """Report whether one version of a model can be run; 404 if it is not loaded."""
     return ModelReady(name=find_target(catalogue, model, version).name)
@@ -90,12 +88,12 @@ async def check_version_ready(
 @router.post(
     "/v2/repository/index",
     summary="Repository index",
-    openapi_extra=body_of(IndexRequest, required=False, binary=False),
-    responses=problem_responses(408, 413, 415, 422, 500, 503),
+    openapi_extra=describe_body(IndexRequest, required=False, binary=False),
+    responses=describe_problems(408, 413, 415, 422, 500, 503),
 )
-async def list_models(request: Request, catalogue: Served, caller: Reader) -> list[IndexEntry]:
+async def list_models(request: Request, catalogue: Models, caller: Reader) -> list[IndexEntry]:
     """List every version of every model and its graphs, and the models that failed to load."""
-    body = await _read_index_request(request)
+    body = await read_model(request, IndexRequest)
     entries = [
         IndexEntry(name=name, version=model.manifest.version, state="READY", reason="")
         for versions in catalogue.models.values()
@@ -110,13 +108,6 @@ async def list_models(request: Request, catalogue: Served, caller: Reader) -> li
             IndexEntry(name=name, version=version, state="UNAVAILABLE", reason=refusal.reason)
         )
     return entries
-
-
-async def _read_index_request(request: Request) -> IndexRequest:
-    body = await request.body()
-    if body and body_format(request) != JSON:
-        raise MediaTypeError(f"Send this body as {JSON}.")
-    return validated(IndexRequest, read_json(body) if body else {})
 
 
 def _describe(target: Target, catalogue: Catalogue) -> ModelMetadata:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.http.schemas import SIGMA, WHOLE
+from service.http.fields import SIGMA, WHOLE
 
 DATATYPES = ("FP16", "FP32", "FP64", "INT8", "INT16", "INT32", "INT64",
              "UINT8", "UINT16", "UINT32", "UINT64")  # fmt: skip

@@ -1,4 +1,4 @@
-"""GET and POST /moments: where the data goes from a point, and in which directions it spreads."""
+"""GET and POST /moments: the local mean, covariance and score of the data at points."""
 
 import json
 from typing import Annotated, Any
@@ -9,24 +9,33 @@ from starlette.responses import Response
 
 from localmoments.arrays import Reals
 from localmoments.errors import InputError
+from localmoments.moments import LEVELS, Moments, MomentsField, MomentsSpec
 from localmoments.trust import PROBES
 from service.caller import Caller
 from service.chains.service import ChainService
-from service.engine.local_moments import LEVELS, LocalMoments, Part, Question
 from service.http.auth import Reader
-from service.http.dependencies import (
-    UseCases,
-    Walkable,
-    answered,
-    body_of,
-    in_time,
-    off_loop,
-    problem_responses,
-    rows_and_parameters,
+from service.http.bodies import read_rows
+from service.http.encodings import (
+    JSON,
+    NPZ,
+    parse_base64_row,
+    parse_row,
+    run_off_loop,
+    write_json,
+    write_npz,
 )
-from service.http.encodings import JSON, NPZ, row_of_base64, row_of_text, write_json, write_npz
-from service.http.negotiation import answer_format
-from service.http.schemas import (
+from service.http.negotiation import make_response, response_format
+from service.http.openapi import (
+    BINARY,
+    Responses,
+    describe_body,
+    describe_problems,
+    describe_response,
+)
+from service.http.route import HotRoute
+from service.http.state import Chains, InferenceUse
+from service.http.timeouts import time_limit
+from service.routes.moments_schemas import (
     MomentsAnswer,
     MomentsAnswers,
     MomentsParameters,
@@ -34,35 +43,35 @@ from service.http.schemas import (
     MomentsRequest,
 )
 
-router = APIRouter(tags=["moments"])
+router = APIRouter(tags=["moments"], route_class=HotRoute)
 
 WRITERS = {JSON: write_json, NPZ: write_npz}
 ROWS = ("x", "mean", "eigenvalues", "tangents", "score", "covariance", "dimension", "trust")
 
 
-def _responses(model: type[MomentsAnswer | MomentsAnswers], *statuses: int) -> dict[Any, Any]:
-    return {
-        200: {
-            "description": f"JSON, or {NPZ} with arrays of the same names; in it `trust` is JSON "
-            "text, and `dimension_curve` is two arrays",
-            "model": model,
-            "content": {NPZ: {"schema": {"type": "string", "format": "binary"}}},
-        },
-        **problem_responses(404, 406, 408, 413, 422, 429, 500, 503, *statuses),
-    }
+def _describe_responses(
+    model: type[MomentsAnswer | MomentsAnswers], *statuses: int
+) -> Responses:  # fmt: skip
+    """Describe the responses of one route; `statuses` are problems that the other has not."""
+    text = (
+        f"JSON, or {NPZ} with arrays of the same names. There `trust` is JSON text and "
+        "`dimension_curve` is two arrays."
+    )
+    problems = describe_problems(404, 406, 408, 413, 422, 429, 500, 503, *statuses)
+    return {200: describe_response(text, model, "X-Model", content={NPZ: BINARY}), **problems}
 
 
 @router.get(
     "/moments",
     summary="Local moments at one point",
     response_class=Response,
-    responses=_responses(MomentsAnswer, 409, 410),
+    responses=_describe_responses(MomentsAnswer, 409, 410),
 )
 async def moments_at_one(
     request: Request,
     query: Annotated[MomentsQuery, Query()],
-    sampling: UseCases,
-    chains: Walkable,
+    inference: InferenceUse,
+    chains: Chains,
     caller: Reader,
 ) -> Response:
     """Return the local mean, the covariance (as eigenvalues and tangents) and the score at a point.
@@ -70,82 +79,85 @@ async def moments_at_one(
     `trust` is part of the answer if you ask for it, and whenever a value that
     needs no further computation is out of range; `asymmetry` is computed only on request.
     """
-    kind = answer_format(request, (JSON, NPZ))
-    point, model = await _point(query, chains, caller)
-    question = _question(query)
-    caller.charge(_cost(point[None], question))
-    async with in_time(query.timeout_ms):
-        answer = await sampling.moments(point[None], question, model)
-    fields = _fields(answer)
+    kind = response_format(request, (JSON, NPZ))
+    point, model = await _find_point(query, chains, caller)
+    spec = _make_spec(query)
+    caller.charge(_cost(point[None], spec))
+    async with time_limit(query.timeout_ms):
+        answer = await inference.moments(point[None], spec, model)
+    fields = _to_fields(answer)
     one = {name: value[0] if name in ROWS else value for name, value in fields.items()}
     if "dimension_curve" in one:
-        one["dimension_curve"] = _first(one["dimension_curve"])
-    return await _encoded(one, kind)
+        one["dimension_curve"] = _first_curve(one["dimension_curve"])
+    return await _encode(one, kind)
 
 
 @router.post(
     "/moments",
     summary="Local moments at many points",
     response_class=Response,
-    openapi_extra=body_of(MomentsRequest),
-    responses=_responses(MomentsAnswers, 415),
+    openapi_extra=describe_body(MomentsRequest),
+    responses=_describe_responses(MomentsAnswers, 415),
 )
 async def moments_at_many(
     request: Request,
     query: Annotated[MomentsParameters, Query()],
-    sampling: UseCases,
+    inference: InferenceUse,
     caller: Reader,
 ) -> Response:
     """Return the same for every row of `x`, computed together.
 
     `trust` has one entry per row, null where you did not ask and every value is in range.
     """
-    kind = answer_format(request, (JSON, NPZ))
-    x, asked = await rows_and_parameters(request, query)
-    question = _question(asked)
-    caller.charge(_cost(x, question))
-    async with in_time(asked.timeout_ms):
-        answer = await sampling.moments(x, question, asked.model)
-    return await _encoded(_fields(answer), kind)
+    kind = response_format(request, (JSON, NPZ))
+    x, parameters = await read_rows(request, query)
+    spec = _make_spec(parameters)
+    caller.charge(_cost(x, spec))
+    async with time_limit(parameters.timeout_ms):
+        answer = await inference.moments(x, spec, parameters.model)
+    return await _encode(_to_fields(answer), kind)
 
 
-async def _point(
+async def _find_point(
     query: MomentsQuery, chains: ChainService, caller: Caller
 ) -> tuple[Reals, str | None]:  # fmt: skip
-    """The point, and the model to ask; a chain brings its own, unless another is named."""
+    """Return the point and the model; with `chain`, the default model is the chain's own."""
     if (query.x, query.x_b64, query.chain).count(None) != 2:
-        raise InputError("Give the point as x, as x_b64 or as chain, one of the three.")
+        raise InputError("Give exactly one of x, x_b64 and chain.")
     if query.chain is not None:
-        return await _walker(query.chain, query, chains, caller)
+        return await _find_walker(query.chain, query, chains, caller)
     text = query.x
-    return row_of_text(text) if text is not None else row_of_base64(query.x_b64 or ""), query.model
+    return parse_row(text) if text is not None else parse_base64_row(query.x_b64 or ""), query.model
 
 
-async def _walker(
+async def _find_walker(
     chain: str, query: MomentsQuery, chains: ChainService, caller: Caller
 ) -> tuple[Reals, str]:
-    standing = await chains.get(chain, caller)
-    if query.walker >= len(standing.x):
-        raise InputError(f"walker is {query.walker}, but chain {chain} has {len(standing.x)}.")
-    return standing.x[query.walker], query.model or standing.plan.model
+    status = await chains.get(chain, caller)
+    if query.walker >= len(status.x):
+        raise InputError(
+            f"walker must be less than {len(status.x)}, the number of walkers of chain {chain}; "
+            f"got {query.walker}."
+        )
+    return status.x[query.walker], query.model or status.plan.model
 
 
-def _question(asked: MomentsParameters) -> Question:
-    parts = None if asked.include is None else frozenset(asked.include)
-    return Question(asked.rank, asked.estimator, asked.units, parts, asked.sigma)
+def _make_spec(given: MomentsParameters) -> MomentsSpec:
+    parts = None if given.include is None else frozenset(given.include)
+    return MomentsSpec(given.rank, given.estimator, given.units, parts, given.sigma)
 
 
-def _cost(x: Reals, question: Question) -> int:
-    """In row-steps: an eigenpair of a row is much like a step of a walker."""
+def _cost(x: Reals, spec: MomentsSpec) -> int:
+    """Return the cost in row-steps: an eigenpair costs about as much as a step of a walker."""
     rows, d = len(x), int(x.shape[1])
-    each = d if question.asks("covariance") else min(question.rank, d)
-    probed: dict[Part, int] = {"trust": 1, "dimension": 1, "dimension_curve": LEVELS}
-    each += sum(times * min(PROBES, d) for part, times in probed.items() if question.asks(part))
+    each = d if spec.includes("covariance") else min(spec.rank, d)
+    probed: dict[MomentsField, int] = {"trust": 1, "dimension": 1, "dimension_curve": LEVELS}
+    each += sum(times * min(PROBES, d) for part, times in probed.items() if spec.includes(part))
     return rows * each
 
 
-def _fields(answer: LocalMoments) -> dict[str, Any]:
-    """The answer's fields that were asked for, as plain values and arrays."""
+def _to_fields(answer: Moments) -> dict[str, Any]:
+    """Return the fields that were computed, as plain values and arrays."""
     fields = {name: value for name, value in vars(answer).items() if value is not None}
     if answer.trust is not None:
         fields["trust"] = [each and each.as_dict() for each in answer.trust]
@@ -155,18 +167,18 @@ def _fields(answer: LocalMoments) -> dict[str, Any]:
     return fields
 
 
-def _first(curve: dict[str, Any]) -> dict[str, Any]:
+def _first_curve(curve: dict[str, Any]) -> dict[str, Any]:
     return {"sigma": curve["sigma"], "dimension": curve["dimension"][0]}
 
 
-async def _encoded(fields: dict[str, Any], kind: str) -> Response:
+async def _encode(fields: dict[str, Any], kind: str) -> Response:
     size = sum(value.size for value in fields.values() if isinstance(value, np.ndarray))
-    content = await off_loop(size, WRITERS[kind], fields if kind == JSON else _flat(fields))
-    return answered(content, kind, {"x-model": fields["model"]})
+    content = await run_off_loop(size, WRITERS[kind], fields if kind == JSON else _flatten(fields))
+    return make_response(content, kind, {"x-model": fields["model"]})
 
 
-def _flat(fields: dict[str, Any]) -> dict[str, Any]:
-    """For .npz, which holds arrays only: a curve as two of them, `trust` as JSON texts."""
+def _flatten(fields: dict[str, Any]) -> dict[str, Any]:
+    """Make fields for `.npz`, which holds only arrays: two for a curve, JSON text for `trust`."""
     flat = dict(fields)
     for name, array in flat.pop("dimension_curve", {}).items():
         flat[f"dimension_curve.{name}"] = array

@@ -1,60 +1,82 @@
-"""POST /reconstruct: rows x to r(x), and how far each was moved."""
+"""POST /reconstruct: return r(x) of rows x, and how far each row moved."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from service.http.auth import Reader, reader
-from service.http.dependencies import (
-    UseCases,
-    answered,
-    body_of,
-    in_time,
-    off_loop,
-    problem_responses,
-    rows_and_parameters,
-    use_cases,
-)
-from service.http.encodings import JSON, NPY, write_json, write_npy
-from service.http.negotiation import answer_format
-from service.http.schemas import Parameters, ReconstructAnswer, ReconstructRequest
+from service.http.auth import Reader
+from service.http.bodies import read_rows
+from service.http.encodings import JSON, NPY, run_off_loop, write_json, write_npy
+from service.http.fields import MODEL, SIGMA, Points, Row, Rows, Timeout
+from service.http.negotiation import make_response, response_format
+from service.http.openapi import BINARY, describe_body, describe_problems, describe_response
+from service.http.route import HotRoute
+from service.http.state import InferenceUse
+from service.http.timeouts import time_limit
 
-NOTHING = Parameters()
+router = APIRouter(tags=["moments"], route_class=HotRoute)
 
-router = APIRouter(tags=["moments"])
+
+class Parameters(BaseModel):
+    """Parameters of /reconstruct and /moments; an unknown name is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: Annotated[str | None, Field(description=MODEL)] = None
+    sigma: Annotated[float | None, Field(gt=0, allow_inf_nan=False, description=SIGMA)] = None
+    timeout_ms: Timeout = None
+
+
+class ReconstructRequest(Parameters):
+    x: Annotated[Points, Field(description="Rows in the units of the data.")]
+
+
+class ReconstructAnswer(BaseModel):
+    model: Annotated[str, Field(description="`name@version` of the model that answered.")]
+    sigma: Annotated[float, Field(description="Noise level used, in the model's units.")]
+    reconstruction: Annotated[
+        Rows, Field(description="r(x) of every row, in the units of the data.")
+    ]
+    error: Annotated[
+        Row,
+        Field(
+            description="Root mean square of r(x) - x over the columns of a row, each column "
+            "divided by its scale (1 is one standard deviation, or the pixel range)."
+        ),
+    ]
 
 
 @router.post(
     "/reconstruct",
     summary="Reconstruct rows",
     response_class=Response,
-    openapi_extra=body_of(ReconstructRequest),
+    openapi_extra=describe_body(ReconstructRequest),
     responses={
-        200: {
-            "description": f"As JSON, or the rows alone as {NPY} with the model in X-Model",
-            "model": ReconstructAnswer,
-            "content": {NPY: {"schema": {"type": "string", "format": "binary"}}},
-        },
-        **problem_responses(404, 406, 408, 413, 415, 422, 429, 500, 503),
+        200: describe_response(
+            f"JSON, or the reconstructed rows alone as {NPY}.",
+            ReconstructAnswer,
+            "X-Model",
+            content={NPY: BINARY},
+        ),
+        **describe_problems(404, 406, 408, 413, 415, 422, 429, 500, 503),
     },
 )
 async def reconstruct(
-    request: Request, query: Annotated[Parameters, Query()], sampling: UseCases, caller: Reader
+    request: Request,
+    query: Annotated[Parameters, Query()],
+    inference: InferenceUse,
+    caller: Reader,
 ) -> Response:
     """Return r(x) of every row; for a denoising auto-encoder, this is the denoised row."""
-    kind = answer_format(request, (JSON, NPY))
-    x, asked = await rows_and_parameters(request, query)
+    kind = response_format(request, (JSON, NPY))
+    x, parameters = await read_rows(request, query)
     caller.charge(len(x))
-    async with in_time(asked.timeout_ms):
-        answer = await sampling.reconstruct(x, asked.model, asked.sigma)
+    async with time_limit(parameters.timeout_ms):
+        result = await inference.reconstruct(x, parameters.model, parameters.sigma)
     if kind == NPY:
-        content = await off_loop(x.size, write_npy, answer.reconstruction)
+        content = await run_off_loop(x.size, write_npy, result.reconstruction)
     else:
-        content = await off_loop(x.size, write_json, vars(answer))
-    return answered(content, kind, {"x-model": answer.model})
-
-
-async def at_once(request: Request) -> Response:
-    """The same for a request without a query, which needs nothing found out by FastAPI."""
-    return await reconstruct(request, NOTHING, use_cases(request), await reader(request))
+        content = await run_off_loop(x.size, write_json, vars(result))
+    return make_response(content, kind, {"x-model": result.model})

@@ -1,7 +1,7 @@
-"""POST /sample: a new chain or one to go on with, whole or as a stream."""
+"""POST /sample: create or resume a chain, and return its samples whole or as a stream."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -9,144 +9,262 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
 
-from localmoments.errors import DrainingError, LateError
+from localmoments.arrays import Reals
+from localmoments.errors import DrainingError, InputError, LateError
+from localmoments.transition import ClampSpec
 from service.caller import Caller
 from service.chains.call import ChainCall, Sample
 from service.chains.planning import Plan, digest
 from service.chains.service import ChainService
-from service.http.auth import Sampler, sampler
-from service.http.chain_schemas import SampleAnswer, SampleQuery, SampleRequest
-from service.http.dependencies import Walkable, body_of, off_loop, problem_responses, walkable
-from service.http.encodings import JSON, NDJSON, NPY, SSE, npy_header, raw, write_json
-from service.http.negotiation import answer_format
-from service.http.stream_schemas import EVENTS, LINES
-from service.http.streaming import StreamedRun, watched
-from service.routes.sample_body import Asked, asked_of
+from service.chains.spec import CallSpec, ChainSpec, Start
+from service.http import problems
+from service.http.auth import Sampler
+from service.http.bodies import read_body
+from service.http.encodings import (
+    JSON,
+    NDJSON,
+    NPY,
+    SSE,
+    get_raw_bytes,
+    make_npy_header,
+    parse_json_rows,
+    parse_npy_rows,
+    read_json,
+    run_off_loop,
+    write_json,
+)
+from service.http.negotiation import body_format, response_format
+from service.http.openapi import (
+    BINARY,
+    CHAIN_HEADERS,
+    CHAIN_LINKS,
+    describe_body,
+    describe_problems,
+    describe_response,
+)
+from service.http.route import HotRoute
+from service.http.state import Chains
+from service.http.streaming import SampleStream, stop_on_disconnect
+from service.routes.chain_schemas import (
+    EVENTS,
+    LINES,
+    FromChain,
+    SampleAnswer,
+    SampleQuery,
+    SampleRequest,
+)
 
-router = APIRouter(tags=["chains"])
+router = APIRouter(tags=["chains"], route_class=HotRoute)
 
-NOTHING = SampleQuery()
-WHOLE, STREAMS = (JSON, NPY), (SSE, NDJSON, NPY)
-AT_ONCE = 2**16  # numbers that are encoded at a time
-NOT_KEPT = {"cache-control": "no-store", "x-accel-buffering": "no"}
+STREAMS = (SSE, NDJSON, NPY)
+PIECE_NUMBERS = 2**16  # encoded at a time
+NO_CACHE = {"cache-control": "no-store", "x-accel-buffering": "no"}
+PLACEHOLDER = [[0.0]]  # stands for rows that are parsed apart: pydantic would be slow with them
 
-Key = Annotated[
+IdempotencyKey = Annotated[
     str | None,
     Header(
         alias="idempotency-key",
         min_length=1,
         max_length=200,
-        description="a request for a new chain that is sent again with the same key gives the "
-        "same chain and the same samples",
+        description="A key of your choice. If you send a request for a new chain again with the "
+        "same key, you get the same chain and the same samples.",
     ),
 ]
 
 
 @router.post(
     "/sample",
-    summary="Walk a chain and sample",
+    summary="Draw samples",
     response_class=Response,
-    openapi_extra=body_of(SampleRequest, required=False),
+    openapi_extra=describe_body(SampleRequest, required=False),
     responses={
-        200: {
-            "description": "As JSON, or the samples alone as .npy with the chain in X-Chain-Id and "
-            "X-Chain-Step; or as a stream of events, of lines, or of .npy frames",
-            "model": SampleAnswer,
-            "content": {
-                NPY: {"schema": {"type": "string", "format": "binary"}},
-                NDJSON: LINES,
-                SSE: EVENTS,
-            },
-        },
-        **problem_responses(401, 403, 404, 406, 408, 409, 410, 413, 415, 422, 429, 500, 503),
+        200: describe_response(
+            "JSON, or the samples alone as `.npy`, or a stream of server-sent events, of JSON "
+            "lines or of `.npy` frames.",
+            SampleAnswer,
+            *CHAIN_HEADERS,
+            content={NPY: BINARY, NDJSON: LINES, SSE: EVENTS},
+            links=CHAIN_LINKS,
+        ),
+        **describe_problems(401, 403, 404, 406, 408, 409, 410, 413, 415, 422, 429, 500, 503),
     },
 )
 async def sample(
     request: Request,
     query: Annotated[SampleQuery, Query()],
-    chains: Walkable,
+    chains: Chains,
     caller: Sampler,
-    idempotency_key: Key = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Samples near the data, from walkers that step by step draw from local moments.
+    """Draw samples that look like the data the model was trained on.
 
-    The answer names the chain; send its id as `chain` to go on where it stands, at any replica.
+    Walkers take steps through the data; every n-th step (`thin`) is returned. The response names
+    the chain. Send its id as `chain` to get more samples from where it stopped, from any replica.
     """
-    asked = await asked_of(request, query)
-    kind, streamed = _format(request, asked.stream)
-    asked = replace(asked, stretch=replace(asked.stretch, streamed=streamed))
-    run = await _begun(chains, asked, caller, idempotency_key)
-    if streamed:
-        return StreamedRun(run, kind, described(run), _headers(run) | NOT_KEPT)
-    samples = await walked(run, request)
-    return _whole(run, samples, kind)
+    asked = await _read_request(request, query)
+    kind, is_streamed = _choose_format(request, asked.stream)
+    asked = replace(asked, steps=replace(asked.steps, streamed=is_streamed))
+    call = await _open_call(chains, asked, caller, idempotency_key)
+    if is_streamed:
+        return SampleStream(call, kind, describe_call(call), _headers(call) | NO_CACHE)
+    samples = await collect_samples(call, request)
+    return _make_response(call, samples, kind)
 
 
-async def at_once(request: Request) -> Response:
-    """The same for a request with neither a query nor a key."""
-    return await sample(request, NOTHING, walkable(request), await sampler(request))
+@dataclass(frozen=True)
+class _Asked:
+    """A parsed request."""
+
+    spec: ChainSpec
+    steps: CallSpec
+    chain: str | None
+    stream: bool
 
 
-def _format(request: Request, stream: bool) -> tuple[str, bool]:
-    """A format, and whether it is a stream: by `Accept`, or because the body says so."""
+async def _read_request(request: Request, query: SampleQuery) -> _Asked:
+    """Read parameters from the query and from a JSON body, which wins; `.npy` is start points."""
+    kind, body = body_format(request), await read_body(request)
+    if kind == NPY:
+        points = await run_off_loop(len(body), parse_npy_rows, body)
+        return _make_asked(query, Start("points", points), None)
+    return await run_off_loop(len(body), _parse_json, body, query)
+
+
+def _parse_json(body: bytes, query: SampleQuery) -> _Asked:
+    fields = read_json(body) if body else {}
+    points, values = _pop_start_points(fields), _pop_clamp_rows(fields, "values")
+    std = _pop_clamp_rows(fields, "std")
+    given = problems.validate(SampleRequest, fields)
+    both = query.model_dump(exclude_unset=True) | {name: getattr(given, name) for name in fields}
+    merged = SampleRequest.model_construct(**both)
+    return _make_asked(merged, _make_start(merged, points), _make_clamp(merged, values, std))
+
+
+def _pop_start_points(fields: dict[str, Any]) -> Reals | None:
+    start = fields.get("start")
+    if not isinstance(start, dict) or "points" not in start:
+        return None
+    rows = parse_json_rows(start["points"], name="start.points")
+    fields["start"] = {**start, "points": PLACEHOLDER}
+    return rows
+
+
+def _pop_clamp_rows(fields: dict[str, Any], name: str) -> Reals | None:
+    """Parse one row, or one per walker; (1 or W, d)."""
+    clamp = fields.get("clamp")
+    if not isinstance(clamp, dict) or not isinstance(clamp.get(name), list):
+        return None
+    values = clamp[name]
+    has_rows = bool(values) and isinstance(values[0], list)
+    rows = parse_json_rows(values if has_rows else [values], name=f"clamp.{name}")
+    fields["clamp"] = {**clamp, name: PLACEHOLDER}
+    return rows
+
+
+def _make_start(given: SampleRequest, points: Reals | None) -> Start | None:
+    if points is not None:
+        if not len(points):
+            raise InputError("start.points has no rows.")
+        return Start("points", points)
+    if isinstance(given.start, FromChain):
+        return Start("chain", chain=given.start.chain)
+    return Start(given.start) if isinstance(given.start, str) else None
+
+
+def _make_clamp(given: SampleRequest, values: Reals | None, std: Reals | None) -> ClampSpec | None:
+    if given.clamp is None or values is None:
+        return None
+    if std is None:
+        std = np.full((1, 1), given.clamp.std or 0.0)
+    return ClampSpec(np.atleast_2d(np.array(given.clamp.mask, bool)), values, std)
+
+
+def _make_asked(
+    given: SampleQuery | SampleRequest, start: Start | None, clamp: ClampSpec | None
+) -> _Asked:
+    scale: Any = given.scale
+    spec = ChainSpec(
+        model=given.model,
+        walkers=given.walkers,
+        burn_in=given.burn_in,
+        kernel=given.kernel,
+        scale=[scale] if isinstance(scale, float | int) else scale,
+        floor=given.floor,
+        seed=given.seed,
+        start=start,
+        clamp=clamp,
+        metropolis=given.metropolis,
+    )
+    seconds = None if given.timeout_ms is None else given.timeout_ms / 1000
+    steps = CallSpec(given.steps, given.thin, given.emit, given.from_step, seconds=seconds)
+    return _Asked(spec, steps, given.chain, given.stream)
+
+
+def _choose_format(request: Request, stream: bool) -> tuple[str, bool]:
+    """Return the format, and whether it is a stream, by `Accept` and by the body's `stream`."""
     if stream and "application/json" in request.headers.get("accept", ""):
-        return SSE, True  # as clients of completion APIs ask for it
-    kind = answer_format(request, STREAMS if stream else (*WHOLE, NDJSON, SSE))
+        return SSE, True  # clients of completion APIs accept JSON and expect events
+    kind = response_format(request, STREAMS if stream else (JSON, NPY, NDJSON, SSE))
     return kind, stream or kind in (NDJSON, SSE)
 
 
-async def _begun(chains: ChainService, asked: Asked, caller: Caller, key: str | None) -> ChainCall:
+async def _open_call(
+    chains: ChainService, asked: _Asked, caller: Caller, key: str | None
+) -> ChainCall:
     if asked.chain is not None:
-        return await chains.resume(asked.chain, asked.making, asked.stretch, caller)
-    named = None if key is None else (key, digest(_plain(asked)))
-    return await chains.open(asked.making, asked.stretch, caller, named)
+        return await chains.resume(asked.chain, asked.spec, asked.steps, caller)
+    named = None if key is None else (key, digest(_fingerprint(asked)))
+    return await chains.open(asked.spec, asked.steps, caller, named)
 
 
-def _plain(asked: Asked) -> Any:
-    """All that makes a request the same; how it is sent back does not."""
-    start, clamp = asked.making.start, asked.making.clamp
-    making = vars(asked.making) | {"start": start and vars(start), "clamp": clamp and vars(clamp)}
-    return [making, vars(asked.stretch) | {"streamed": False, "seconds": None}]
+def _fingerprint(asked: _Asked) -> Any:
+    """Return what makes two requests the same; the format of the response does not."""
+    start, clamp = asked.spec.start, asked.spec.clamp
+    spec = vars(asked.spec) | {"start": start and vars(start), "clamp": clamp and vars(clamp)}
+    return [spec, vars(asked.steps) | {"streamed": False, "seconds": None}]
 
 
-async def walked(run: ChainCall, request: Request) -> list[Sample]:
-    """Every sample of a call that is not streamed."""
-    async with run, watched(run, request.receive):
-        samples = await run.fetch_all()
-    if run.stop_reason == "disconnected":
+async def collect_samples(call: ChainCall, request: Request) -> list[Sample]:
+    """Return every sample of a call that is not streamed."""
+    async with call, stop_on_disconnect(call, request.receive):
+        samples = await call.fetch_all()
+    if call.stop_reason == "disconnected":
         raise ClientDisconnect
-    if not run.is_finished:
-        raise _cut_short(run)
+    if not call.is_finished:
+        raise _make_cut_short_error(call)
     return samples
 
 
-def _cut_short(run: ChainCall) -> LateError | DrainingError:
+def _make_cut_short_error(call: ChainCall) -> LateError | DrainingError:
     facts: dict[str, Any] = {
-        "chain": run.chain,
-        "step": run.step,
-        "resume": run.make_resume_request(),
+        "chain": call.chain,
+        "step": call.step,
+        "resume": call.make_resume_request(),
     }
-    if run.stop_reason == "timed_out":
-        return LateError(f"Time is over; the chain is kept at step {run.step}.", **facts)
-    sentence = f"The service is about to end; the chain is kept at step {run.step}."
+    if call.stop_reason == "timed_out":
+        sentence = f"The time limit is reached. The chain is kept at step {call.step}."
+        return LateError(sentence, **facts)
+    sentence = f"The service is shutting down. The chain is kept at step {call.step}."
     return DrainingError(sentence, retry_after=1, **facts)
 
 
-def described(run: ChainCall) -> dict[str, Any]:
-    """The answer's fields but for the samples."""
-    plan, d = run.plan, run.model.manifest.input_dims
+def describe_call(call: ChainCall) -> dict[str, Any]:
+    """Return the fields of the response except for the samples."""
+    plan, d = call.plan, call.model.manifest.input_dims
     return {
-        "chain": run.chain,
-        **described_plan(plan),
-        "thin": run.steps.thin,
-        "emit": run.steps.emit,
-        "from_step": run.steps.from_step,
-        "step": run.steps.to_step,
-        "shape": [run.steps.samples, plan.walkers, d],
+        "chain": call.chain,
+        **describe_plan(plan),
+        "thin": call.steps.thin,
+        "emit": call.steps.emit,
+        "from_step": call.steps.from_step,
+        "step": call.steps.to_step,
+        "shape": [call.steps.samples, plan.walkers, d],
     }
 
 
-def described_plan(plan: Plan) -> dict[str, Any]:
+def describe_plan(plan: Plan) -> dict[str, Any]:
+    """Return the fields of a response that come from the plan."""
     transition = plan.transition
     scale = list(transition.scale)
     fields = {
@@ -163,50 +281,55 @@ def described_plan(plan: Plan) -> dict[str, Any]:
     return fields | ({"metropolis": True} if transition.metropolis else {})
 
 
-def _headers(run: ChainCall) -> dict[str, str]:
+def _headers(call: ChainCall) -> dict[str, str]:
     return {
         "vary": "accept",
-        "x-model": run.plan.model,
-        "x-chain-id": run.chain,
-        "x-chain-step": str(run.steps.to_step),
+        "x-model": call.plan.model,
+        "x-chain-id": call.chain,
+        "x-chain-step": str(call.steps.to_step),
     }
 
 
-def _whole(run: ChainCall, samples: Sequence[Sample], kind: str) -> Response:
-    """Piece by piece, so that a large answer neither stops the loop nor stands in memory twice."""
-    fields = described(run) | run.get_diagnostics()
-    dtype = run.model.manifest.normaliser.dtype
-    pieces = _npy(samples, fields["shape"], dtype) if kind == NPY else _json(samples, fields)
-    return StreamingResponse(pieces, media_type=kind, headers=_headers(run))
+def _make_response(call: ChainCall, samples: Sequence[Sample], kind: str) -> Response:
+    """Send piece by piece, so that a large response is neither encoded at once nor held twice."""
+    fields = describe_call(call) | call.get_diagnostics()
+    dtype = call.model.manifest.normaliser.dtype
+    if kind == NPY:
+        pieces = _write_npy(samples, fields["shape"], dtype)
+    else:
+        pieces = _write_json(samples, fields)
+    return StreamingResponse(pieces, media_type=kind, headers=_headers(call))
 
 
-async def _npy(
+async def _write_npy(
     samples: Sequence[Sample], shape: Sequence[int], dtype: np.dtype[np.floating]
 ) -> AsyncIterator[bytes]:
-    yield npy_header(tuple(shape), dtype)
-    for group in _groups(samples):
-        yield await off_loop(_numbers(group), _bytes_of, group)
+    yield make_npy_header(tuple(shape), dtype)
+    for group in _split(samples):
+        yield await run_off_loop(_count_numbers(group), _join_bytes, group)
 
 
-async def _json(samples: Sequence[Sample], fields: Mapping[str, Any]) -> AsyncIterator[bytes]:
+async def _write_json(
+    samples: Sequence[Sample], fields: Mapping[str, Any]
+) -> AsyncIterator[bytes]:  # fmt: skip
     yield write_json(fields)[:-1] + b',"samples":['
-    for i, group in enumerate(_groups(samples)):
-        yield b"," * (i > 0) + await off_loop(_numbers(group), _json_of, group)
+    for i, group in enumerate(_split(samples)):
+        yield b"," * (i > 0) + await run_off_loop(_count_numbers(group), _join_json, group)
     yield b"]}"
 
 
-def _groups(samples: Sequence[Sample]) -> list[Sequence[Sample]]:
-    each = max(1, AT_ONCE // max(1, _numbers(samples[:1])))
-    return [samples[i : i + each] for i in range(0, len(samples), each)]
+def _split(samples: Sequence[Sample]) -> list[Sequence[Sample]]:
+    size = max(1, PIECE_NUMBERS // max(1, _count_numbers(samples[:1])))
+    return [samples[i : i + size] for i in range(0, len(samples), size)]
 
 
-def _numbers(samples: Sequence[Sample]) -> int:
+def _count_numbers(samples: Sequence[Sample]) -> int:
     return sum(sample.z.size for sample in samples)
 
 
-def _bytes_of(samples: Sequence[Sample]) -> bytes:
-    return b"".join([raw(sample.x) for sample in samples])
+def _join_bytes(samples: Sequence[Sample]) -> bytes:
+    return b"".join([get_raw_bytes(sample.x) for sample in samples])
 
 
-def _json_of(samples: Sequence[Sample]) -> bytes:
+def _join_json(samples: Sequence[Sample]) -> bytes:
     return b",".join([write_json({"x": sample.x})[len(b'{"x":') : -1] for sample in samples])

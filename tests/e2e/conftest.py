@@ -1,4 +1,4 @@
-"""The service as a person meets it: `python -m service` in a process, asked over HTTP.
+"""The service as a user meets it: `python -m service` in a process, over HTTP.
 
 Its model is a Gaussian's optimal auto-encoder, so that every moment is known in closed form:
 N(m, C) in the model's units, α = σ², A = C (C + α)⁻¹, r(z) = m + A (z - m).
@@ -29,9 +29,9 @@ from localmoments.artefact import MANIFEST, START_POINTS, WEIGHTS, Graph, Kernel
 from localmoments.columns import Normaliser
 from trainer.autoencoder import AutoEncoder
 from trainer.config import make_recipe
-from trainer.export import Chains, describe, finish
-from trainer.graphs import kernel_graph, make_kernels, model_graphs
-from trainer.onnx_files import write_graph
+from trainer.export import ChainSetup, describe, write_manifest
+from trainer.graphs import kernel_graph, model_graphs, write_graph
+from trainer.kernels import make_kernels
 from trainer.prepare import prepare
 
 D, SIGMA = 4, 0.6
@@ -84,9 +84,11 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[Path,
             name: Graph(write_graph(name, spec, folder).name, spec.inputs, spec.outputs)
             for name, spec in {**specs, "gibbs": kernel_graph(gibbs)}.items()
         }
-        chains = Chains({"gibbs": gibbs}, {"gibbs": 1.0}, "gibbs", starts, SIGMA, SIGMA, "noisy")
+        chains = ChainSetup(
+            {"gibbs": gibbs}, {"gibbs": 1.0}, "gibbs", starts, SIGMA, SIGMA, "noisy"
+        )
         (folder / "card.md").write_text(f"# {name}\n")
-        manifest = finish(folder, describe(recipe, prepared, ae, chains, "1", graphs))
+        manifest = write_manifest(folder, describe(recipe, prepared, ae, chains, "1", graphs))
         assert manifest.kernels == {"gibbs": Kernel("gibbs", "input", gibbs.noise, 1.0)}
         return folder, prepared.normaliser
 

@@ -1,4 +1,4 @@
-"""What schemathesis must be told about a service of one model; loaded by its own process.
+"""Hooks that tell schemathesis about a service with one model; its own process loads them.
 
 OpenAPI describes every model at once: rows of any width, any kernel's name. The requests that are
 generated here are for the one that is served, which stands in OPENAPI_MODEL as GET /models tells
@@ -24,13 +24,14 @@ HEAD = "inference-header-content-length"
 
 # What a schema cannot say: one parameter that fits another, a chain, a limit, or the data.
 REASONS = re.compile(
-    r"too far from all that|is (nan|-?inf), not a finite|one of the three|^walker is \d+"
+    r"too far from all that|is (nan|-?inf), not a finite|exactly one of x|^walker must be less"
     r"|points for \d+ walkers|rows for \d+ walkers|`from_step` needs `chain`"
     r"|of chain .* cannot be changed|Idempotency-Key was used|The chain diverged|state in \w+ space"
     r"|With `clamp`, `scale` must|`clamp.std` needs|`clamp` works with|clamp.std has a negative"
     r"|`metropolis` (works|cannot|needs)"
     r"|not a number of its datatype|outside the range of"
-    r"|are the most|[Tt]he limit (for|without|is)|are more than the \d+ allowed|^Time is over|was not done within"
+    r"|are the most|[Tt]he limit (for|without|is)|are more than the \d+ allowed"
+    r"|time limit is reached|was not done within"
 )
 
 

@@ -1,4 +1,4 @@
-"""Answers that take the short way are those that FastAPI and uvicorn would send."""
+"""A request gets the same answer however it is sent: with a query, in pieces, in a row."""
 
 import json
 import socket
@@ -24,7 +24,7 @@ def asked(path: str, *more: bytes) -> bytes:
 
 
 def answer_to(service: Any, request: bytes) -> bytes:
-    """All until the service closes."""
+    """Return everything until the service closes the connection."""
     with socket.create_connection(service.address, 20) as connection:
         connection.sendall(request)
         pieces = []
@@ -34,7 +34,7 @@ def answer_to(service: Any, request: bytes) -> bytes:
 
 
 def heads(answers: bytes) -> list[list[bytes]]:
-    """Of every answer its status and headers in order, but for the date."""
+    """Return the status, the headers (without the date) and the body of every answer."""
     found = []
     while answers:
         head, _, rest = answers.partition(b"\r\n\r\n")
@@ -45,22 +45,23 @@ def heads(answers: bytes) -> list[list[bytes]]:
     return found
 
 
-def test_one_piece_is_what_two_would_be(service: Any) -> None:
+def test_a_query_or_proxy_headers_do_not_change_the_answer(service: Any) -> None:
     close = b"Connection: close"
-    [at_once] = heads(answer_to(service, asked("/reconstruct", close)))
-    [by_fastapi] = heads(answer_to(service, asked("/reconstruct?timeout_ms=60000", close)))
-    assert at_once == by_fastapi
-    assert b"connection: close" in at_once and b"x-request-id: same" in at_once
+    [plain] = heads(answer_to(service, asked("/reconstruct", close)))
+    [query] = heads(answer_to(service, asked("/reconstruct?timeout_ms=60000", close)))
+    [proxy] = heads(answer_to(service, asked("/reconstruct", close, b"X-Forwarded-For: 10.1.1.1")))
+    assert plain == query == proxy
+    assert b"connection: close" in plain and b"x-request-id: same" in plain
 
 
-def test_requests_in_a_row_are_answered_in_a_row(service: Any) -> None:
+def test_pipelined_requests_are_answered_in_order(service: Any) -> None:
     row = asked("/reconstruct") * 3 + asked("/reconstruct?timeout_ms=60000") + asked("/reconstruct")
     *kept, last = heads(answer_to(service, row + asked("/reconstruct", b"Connection: close")))
     assert len(kept) == 5 and all(each == kept[0] for each in kept)
     assert last[-1] == kept[0][-1]
 
 
-def test_a_body_in_pieces_is_answered_alike(service: Any) -> None:
+def test_a_body_in_pieces_gets_the_same_answer(service: Any) -> None:
     request = asked("/reconstruct", b"Connection: close")
     whole = heads(answer_to(service, request))
     with socket.create_connection(service.address, 20) as connection:
@@ -74,7 +75,7 @@ def test_a_body_in_pieces_is_answered_alike(service: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "status", "word"),
     [
-        (b"{", 422, "not JSON"),
+        (b"{", 422, "not valid JSON"),
         (b'{"x": [[1, 2]]}', 422, "columns"),
         (b'{"x": [[1, 2, 3, 1e300]]}', 422, "too far"),
         (b'{"x": [[1, 2, 3, true]]}', 422, "not a number"),
@@ -82,13 +83,15 @@ def test_a_body_in_pieces_is_answered_alike(service: Any) -> None:
         (b'{"x": [[1, 2, 3, 4]], "other": 1}', 422, "other"),
     ],
 )
-def test_what_is_wrong_is_said_as_ever(service: Any, body: bytes, status: int, word: str) -> None:
+def test_a_query_does_not_change_the_error(
+    service: Any, body: bytes, status: int, word: str
+) -> None:
     url = "http://{}:{}/reconstruct".format(*service.address)
-    quick, usual = (httpx.post(url, content=body, params=p) for p in ({}, {"timeout_ms": 60000}))
-    assert (quick.status_code, usual.status_code) == (status, status)
-    assert word in quick.json()["detail"]
-    assert {k: v for k, v in quick.json().items() if k != "request_id"} == {
-        k: v for k, v in usual.json().items() if k != "request_id"
+    plain, query = (httpx.post(url, content=body, params=p) for p in ({}, {"timeout_ms": 60000}))
+    assert (plain.status_code, query.status_code) == (status, status)
+    assert word in plain.json()["detail"]
+    assert {k: v for k, v in plain.json().items() if k != "request_id"} == {
+        k: v for k, v in query.json().items() if k != "request_id"
     }
 
 
@@ -109,7 +112,7 @@ def test_every_request_is_counted_and_timed(service: Any) -> None:
     assert (after[0] - before[0], after[1] - before[1]) == (3, 3)
 
 
-def test_pages_that_may_call_can_read_it(start: Any, models: Path) -> None:
+def test_pages_of_allowed_origins_can_read_the_answer(start: Any, models: Path) -> None:
     service = start(models, cors_origins=PAGE)
     url = f"http://{service.address[0]}:{service.address[1]}/reconstruct"
     answer = httpx.post(url, content=BODY, headers={"origin": PAGE})

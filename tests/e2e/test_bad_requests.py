@@ -1,4 +1,4 @@
-"""What cannot be answered is a problem in a sentence, and the next request is served."""
+"""A bad request gets a problem with one sentence, and the next request is served."""
 
 import io
 import socket
@@ -22,30 +22,30 @@ def npy(array: Any) -> bytes:
 GOOD = {"x": [[0.0] * D]}
 BAD: dict[str, tuple[int, str, dict[str, Any]]] = {
     "wrong width": (422, "3 columns, but gaussian@1 takes 4", {"json": {"x": [[1, 2, 3]]}}),
-    "NaN": (422, "not JSON", {"content": b'{"x": [[NaN, 0, 0, 0]]}'}),
-    "infinity": (422, "not JSON", {"content": b'{"x": [[1e999, 0, 0, 0]]}'}),
+    "NaN": (422, "not valid JSON", {"content": b'{"x": [[NaN, 0, 0, 0]]}'}),
+    "infinity": (422, "not valid JSON", {"content": b'{"x": [[1e999, 0, 0, 0]]}'}),
     "NaN in an array": (422, "x[0][1] is nan",
                         {"content": npy([[0, np.nan, 0, 0]]), "headers": {"content-type": NPY}}),
     "1e38": (422, "too far", {"json": {"x": [[0, 1e38, 0, 0]]}}),
     "no rows": (422, "no rows", {"json": {"x": []}}),
     "empty rows": (422, "empty rows", {"json": {"x": [[], []]}}),
-    "half a body": (422, "not JSON", {"content": b'{"x": [[1, 2'}),
-    "half an array": (422, "not as long",
+    "half a body": (422, "not valid JSON", {"content": b'{"x": [[1, 2'}),
+    "half an array": (422, "does not have the length",
                       {"content": npy(np.ones((2, D)))[:-9], "headers": {"content-type": NPY}}),
-    "no body": (422, "not JSON", {}),
+    "no body": (422, "not valid JSON", {}),
     "unknown model": (404, "there are gaussian", {"json": {**GOOD, "model": "other"}}),
     "a path for a model": (404, "'../../etc/passwd'",
                            {"json": {**GOOD, "model": "../../etc/passwd"}}),
     "unknown parameter": (422, "stesp", {"json": {**GOOD, "stesp": 1}}),
     "sigma where there is one level": (422, "leave sigma out", {"json": {**GOOD, "sigma": 0.5}}),
-    "too many rows": (413, "5000 rows, but 4096",
+    "too many rows": (413, "5000 rows; the limit is 4096",
                       {"content": npy(np.ones((5000, D), "u1")), "headers": {"content-type": NPY}}),
     "too long": (413, "larger than 100000 bytes", {"content": b" " * 100_001}),
-    "too long, by and by": (413, "larger than 100000 bytes",
+    "too long, in pieces": (413, "larger than 100000 bytes",
                             {"content": (b" " * 5_000 for _ in range(21))}),
-    "another format": (415, "text/csv", {"content": b"1", "headers": {"content-type": "text/csv"}}),
+    "wrong format": (415, "text/csv", {"content": b"1", "headers": {"content-type": "text/csv"}}),
     "compressed": (415, "gzip", {"content": b"1", "headers": {"content-encoding": "gzip"}}),
-    "another answer": (406, "x-npy", {"json": GOOD, "headers": {"accept": "image/png"}}),
+    "unsupported response": (406, "x-npy", {"json": GOOD, "headers": {"accept": "image/png"}}),
 }  # fmt: skip
 
 

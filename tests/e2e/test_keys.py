@@ -1,4 +1,4 @@
-"""API keys as an operator meets them: a command, a file, a start, and what the log says."""
+"""API keys for an operator: the command, the file, the start, and the log."""
 
 import json
 import subprocess
@@ -9,16 +9,16 @@ from typing import Any
 import httpx
 
 
-def test_a_wrong_file_of_keys_is_one_sentence(refused_start: Any, tmp_path: Path) -> None:
+def test_a_wrong_keys_file_is_one_sentence(refused_start: Any, tmp_path: Path) -> None:
     setting = {"LOCALMOMENTS_KEYS_FILE": "keys.toml", "LOCALMOMENTS_PORT": "0"}
     said = "error: keys.toml cannot be read: No such file or directory."
     assert refused_start(tmp_path, **setting) == said
     (tmp_path / "keys.toml").write_text('[[key]]\nname = "a"\nscopes = ["all"]\n')
     assert "key 1: sha256: field required; key 1: scopes" in refused_start(tmp_path, **setting)
-    assert list(tmp_path.iterdir()) == [tmp_path / "keys.toml"]  # nothing was begun
+    assert list(tmp_path.iterdir()) == [tmp_path / "keys.toml"]  # nothing was started
 
 
-def test_a_new_key_works_as_it_is_pasted(start: Any, models: Path, tmp_path: Path) -> None:
+def test_a_new_key_works_once_it_is_in_the_file(start: Any, models: Path, tmp_path: Path) -> None:
     secrets = {}
     with (tmp_path / "keys.toml").open("w") as file:
         for words in (["alice"], ["op", "--scopes", "admin"]):
@@ -41,12 +41,14 @@ def test_a_new_key_works_as_it_is_pasted(start: Any, models: Path, tmp_path: Pat
 
 
 def test_a_bad_name_of_a_key_is_one_sentence(refused_start: Any, tmp_path: Path) -> None:
-    assert refused_start(tmp_path, "key", "Alice").endswith("not 'Alice'.")
+    assert refused_start(tmp_path, "key", "Alice").endswith("got 'Alice'.")
 
 
-def test_who_opens_the_door_to_all_is_told_once(start: Any, models: Path, service: Any) -> None:
+def test_listening_to_other_machines_without_keys_is_logged_once(
+    start: Any, models: Path, service: Any
+) -> None:
     opened = start(models, host="0.0.0.0")
     [line] = [line for line in opened.log() if line["level"] == "warning"]
-    assert f"anyone who reaches http://0.0.0.0:{opened.address[1]}" in line["message"]
+    assert f"anyone who can reach http://0.0.0.0:{opened.address[1]}" in line["message"]
     assert "LOCALMOMENTS_KEYS_FILE" in line["message"]
     assert not any(line["level"] == "warning" for line in service.log())

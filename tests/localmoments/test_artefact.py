@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from localmoments import artefact as manifests
+from localmoments.arrays import FARTHEST
 from localmoments.artefact import MANIFEST, WEIGHTS, Graph, Kernel, Manifest, dumps, parse, read
-from localmoments.columns import Normaliser
-from localmoments.errors import ArtefactError
+from localmoments.columns import Normaliser, is_within_reach
+from localmoments.errors import ArtefactError, InputError
+from localmoments.model import Model
 
 Body = dict[str, Any]
 
@@ -260,3 +262,24 @@ def test_a_folder_in_a_files_place_is_noticed(folder: Path) -> None:
     (folder / "gibbs.onnx").mkdir()
     with pytest.raises(ArtefactError, match="cannot be read"):
         manifests.verify(folder, manifest)
+
+
+@pytest.mark.parametrize("part", [0.1, 0.999, 0.99999, 1.00001, 1.1, 1e30])
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_no_row_that_is_refused_passes_the_quick_test(
+    tiny_served: Model, part: float, sign: int
+) -> None:
+    units, d = tiny_served.manifest.normaliser, tiny_served.manifest.input_dims
+    for column in range(d):
+        z = np.zeros((3, d))
+        z[1, column] = sign * part * FARTHEST
+        x = units.shift + units.scale * z
+        with np.errstate(over="ignore"):
+            is_near = is_within_reach(units.to_model(x))
+        if part > 1:
+            assert not is_near
+            with pytest.raises(InputError, match=rf"x\[1\]\[{column}\] is .* too far"):
+                tiny_served.manifest.check_range(x)
+        else:
+            tiny_served.manifest.check_range(x)
+            assert is_near or part > 0.999

@@ -12,11 +12,18 @@ import numpy as np
 import pytest
 
 from localmoments import matheron
-from localmoments.arrays import Doubles, Floats
+from localmoments.arrays import Arrays, Doubles, Floats
 from localmoments.chain import advance, encode_state, positions, step_cost
-from localmoments.clamp import RIDGE, WEIGHED_DIMS, Known, clamped_step, default_scale, noise_levels
+from localmoments.clamp import (
+    RIDGE,
+    WEIGHTED_DIMS,
+    ConditionalStep,
+    clamped_step,
+    default_scale,
+    noise_levels,
+)
 from localmoments.gaussian import Gaussian, Measurement, gain
-from localmoments.model import Arrays, Model
+from localmoments.model import Model
 from localmoments.transition import Clamp, Transition
 
 
@@ -67,7 +74,7 @@ def test_a_known_column_of_a_narrow_gaussian_fixes_the_other(tiny_served: Model)
 
 
 @pytest.mark.parametrize("kernel", ["gibbs", "moment"])
-@pytest.mark.parametrize("d", [3, WEIGHED_DIMS + 1])
+@pytest.mark.parametrize("d", [3, WEIGHTED_DIMS + 1])
 @pytest.mark.parametrize("error", [0.0, 0.4])
 def test_a_clamped_chain_has_the_conditional_mean(
     tiny_served: Model, d: int, kernel: str, error: float
@@ -113,7 +120,7 @@ def test_a_path_on_gaussian_data_is_always_accepted(tiny_served: Model) -> None:
     assert (after[:, [1, 3]] != 1).all()
 
 
-@pytest.mark.parametrize("d", [3, WEIGHED_DIMS + 1])
+@pytest.mark.parametrize("d", [3, WEIGHTED_DIMS + 1])
 def test_a_step_from_one_point_has_the_law_of_the_whole_path(tiny_served: Model, d: int) -> None:
     """On Gaussian data, coming down the levels from t is X given x + tε and the known columns."""
     rng, t = np.random.default_rng(d), 2.0
@@ -140,7 +147,8 @@ def test_the_ridge_is_what_the_least_variance_lacks(tiny_served: Model) -> None:
     τ2 = (RIDGE * t) ** 2
     least = np.array([2 * τ2, 0.25 * τ2, 0.0])
     P = np.eye(3) * np.stack([np.ones(3), np.ones(3), least], axis=1)[:, None]
-    seen = Known(tiny_served, walk, clamp, state, 0).seen(Gaussian(np.zeros((3, 3)), P), t)
+    step = ConditionalStep(tiny_served, walk, clamp, state, 0)
+    seen = step.measure(Gaussian(np.zeros((3, 3)), P), t)
     wanted = np.array([0.0, 0.75, 1.0])[:, None] * τ2 * np.array([1.0, 1.0, 0.0])
     np.testing.assert_allclose(seen.variance, wanted, atol=1e-15)
 
@@ -224,7 +232,7 @@ def test_columns_known_up_to_different_errors_are_weighed_by_them(tiny_served: M
     rng = np.random.default_rng(2)
     U = np.linalg.qr(rng.standard_normal((150, 10)))[0]
     model = Normal(tiny_served, (U * np.geomspace(30.0, 1.0, 10)) @ U.T)
-    at = matheron.Local(model, np.zeros((1, 150), np.float32), 1.0, 1.0)
+    at = matheron.LocalProducts(model, np.zeros((1, 150), np.float32), 1.0, 1.0)
     mask = (np.arange(150) < 100).astype(float)[None]
     y, std = 3 * rng.standard_normal((1, 150)), 10 ** rng.uniform(-2, 2, (1, 150))
     none = np.zeros((1, 150))
@@ -251,7 +259,7 @@ def test_a_draw_by_products_has_the_covariance_of_the_local_gaussian(tiny_served
     U = np.linalg.qr(rng.standard_normal((150, 3)))[0]
     model = Normal(tiny_served, (U * np.array([30.0, 3.0, 0.5])) @ U.T)
     W, none = 1500, np.zeros((1500, 150))
-    at = matheron.Local(model, np.zeros((W, 150), np.float32), 1.0, 1.0)
+    at = matheron.LocalProducts(model, np.zeros((W, 150), np.float32), 1.0, 1.0)
     calls = matheron.draw_given(at, none, none, none, *rng.standard_normal((2, W, 150)))
     call = next(calls)
     while True:

@@ -191,7 +191,7 @@ def test_a_few_pairs_of_a_are_not_rescaled_to_columns_of_different_scales(
     A: Matrix, x: Matrix
 ) -> None:
     """They do not determine the pairs of D C D; where D is a number they do."""
-    moments = local_moments(x, 2 * x, full_spectrum(A).leading(2), ALPHA, "asymptotic")
+    moments = local_moments(x, 2 * x, full_spectrum(A).truncate(2), ALPHA, "asymptotic")
     with pytest.raises(ValueError, match="2 of 4 eigenpairs"):
         in_user_units(moments, UNITS)
     got = in_user_units(moments, Normaliser(np.zeros(4), np.full(4, 255.0)))

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localmoments.arrays import Floats
+from localmoments.arrays import Arrays, Floats
 from localmoments.chain import advance, positions
-from localmoments.model import Arrays, Model
+from localmoments.model import Model
 from localmoments.transition import Transition
 
 C, ALPHA = np.array([[1.0, 0.6], [0.6, 0.8]]), 0.25

@@ -16,7 +16,7 @@ from localmoments.artefact import MANIFEST, START_POINTS, WEIGHTS, sha256
 from localmoments.errors import ArtefactError
 from localmoments.model import Model
 from trainer.autoencoder import AutoEncoder
-from trainer.export import Chains
+from trainer.export import ChainSetup
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_conditioned_model_is_told_its_own_level_unless_another_is_asked_for(
 
 
 def test_start_points_are_those_that_the_trainer_chose(
-    tiny_served: Model, tiny_chains: Chains
+    tiny_served: Model, tiny_chains: ChainSetup
 ) -> None:
     points = tiny_served.start_points()
     assert points.shape == (7, 8) and points.dtype == np.float32

@@ -1,4 +1,4 @@
-"""Which provider is chosen, what happens where it does not work, and runs through a binding."""
+"""The choice of a provider, what happens if it does not work, and runs through a binding."""
 
 import logging
 from pathlib import Path
@@ -8,7 +8,15 @@ import pytest
 
 from localmoments.errors import ArtefactError, SettingsError
 from localmoments.model import Model
-from localmoments.providers import CPU, CUDA, Choice, Device, bound_run, chosen, open_session
+from localmoments.providers import (
+    CPU,
+    CUDA,
+    Choice,
+    Device,
+    choose_device,
+    open_session,
+    run_on_device,
+)
 from service.engine.repository import ModelRepository
 
 PLAIN, WITH_CUDA = ["AzureExecutionProvider", CPU], ["TensorrtExecutionProvider", CUDA, CPU]
@@ -27,12 +35,12 @@ PLAIN, WITH_CUDA = ["AzureExecutionProvider", CPU], ["TensorrtExecutionProvider"
 def test_the_device_follows_the_word_and_what_is_there(
     asked: Choice, available: list[str], expected: Device
 ) -> None:
-    assert chosen(asked, available) == expected
+    assert choose_device(asked, available) == expected
 
 
 def test_cuda_that_is_asked_for_and_absent_is_an_error_that_says_what_to_do() -> None:
     with pytest.raises(SettingsError, match=r"built without CUDA: install the extra 'gpu'"):
-        chosen("cuda", PLAIN)
+        choose_device("cuda", PLAIN)
     with pytest.raises(SettingsError, match="LOCALMOMENTS_PROVIDER"):
         ModelRepository(Path("models"), provider="cuda")  # this machine has none
 
@@ -50,7 +58,7 @@ def test_a_bound_run_gives_the_same_bits(tiny_served: Model, graph: str) -> None
     plain = tiny_served.run(graph, **inputs)
     session, names = tiny_served.session(graph), list(entry.outputs)
     for given in (inputs, strided):
-        bound = bound_run(session, names, given, "cpu")
+        bound = run_on_device(session, names, given, "cpu")
         assert all(np.array_equal(plain[name], b) for name, b in zip(names, bound, strict=True))
 
 

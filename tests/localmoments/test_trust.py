@@ -9,13 +9,13 @@ from localmoments.spectrum import full_spectrum, leading_spectrum
 from localmoments.trust import (
     PROBES,
     Trust,
-    asymmetries,
-    clipped,
-    masses,
-    percentile,
-    probes,
-    trace_of,
-    traces,
+    compute_trace,
+    count_clipped,
+    estimate_asymmetries,
+    estimate_traces,
+    find_percentile,
+    make_probes,
+    measure_masses,
 )
 
 Matrix = NDArray[np.float64]
@@ -28,7 +28,7 @@ def random_jacobian(d: int, seed: int = 0) -> Matrix:
 
 def probed(J: Matrix) -> tuple[Matrix, Matrix]:
     """J v and Jᵀ v for every probe, of one point; (1, k, d)."""
-    v = probes(len(J)).astype(np.float64)
+    v = make_probes(len(J)).astype(np.float64)
     return (v @ J.T)[None], (v @ J)[None]
 
 
@@ -36,15 +36,15 @@ def probed(J: Matrix) -> tuple[Matrix, Matrix]:
 def test_trace_and_asymmetry_are_exact_in_few_columns(d: int) -> None:
     J = random_jacobian(d)
     jvp, vjp = probed(J)
-    np.testing.assert_allclose(traces(jvp), np.trace(J))
+    np.testing.assert_allclose(estimate_traces(jvp), np.trace(J))
     expected = np.linalg.norm(J - J.T) / np.linalg.norm(J + J.T)
-    np.testing.assert_allclose(asymmetries(jvp, vjp), expected)
+    np.testing.assert_allclose(estimate_asymmetries(jvp, vjp), expected)
 
 
 def test_a_symmetric_jacobian_has_no_asymmetry_and_a_rotation_has_more_than_any_bound() -> None:
     J = random_jacobian(6)
-    assert asymmetries(*probed(J + J.T)) == 0
-    assert asymmetries(*probed(J - J.T)) > 1e6
+    assert estimate_asymmetries(*probed(J + J.T)) == 0
+    assert estimate_asymmetries(*probed(J - J.T)) > 1e6
 
 
 def test_probes_estimate_trace_and_asymmetry_in_many_columns() -> None:
@@ -52,17 +52,17 @@ def test_probes_estimate_trace_and_asymmetry_in_many_columns() -> None:
     J = random_jacobian(400) + np.eye(400)
     jvp, vjp = probed(J)
     A = (J + J.T) / 2
-    assert jvp.shape[1] == PROBES and np.array_equal(probes(400), probes(400))
-    assert abs(traces(jvp)[0] - np.trace(J)) < 4 * np.sqrt(2 / PROBES) * np.linalg.norm(A)
+    assert jvp.shape[1] == PROBES and np.array_equal(make_probes(400), make_probes(400))
+    assert abs(estimate_traces(jvp)[0] - np.trace(J)) < 4 * np.sqrt(2 / PROBES) * np.linalg.norm(A)
     expected = np.linalg.norm(J - J.T) / np.linalg.norm(J + J.T)
-    np.testing.assert_allclose(asymmetries(jvp, vjp), expected, rtol=0.1)
+    np.testing.assert_allclose(estimate_asymmetries(jvp, vjp), expected, rtol=0.1)
 
 
 def test_masses_are_shares_of_all_eigenvalue_mass() -> None:
-    below, above = masses(full_spectrum(np.diag([1.5, 0.5, -0.5, 0.0])))
+    below, above = measure_masses(full_spectrum(np.diag([1.5, 0.5, -0.5, 0.0])))
     np.testing.assert_allclose([below, above], [0.5 / 2.5, 0.5 / 2.5])
-    assert masses(full_spectrum(np.diag([1.0, 0.3, 0.0]))) == (0.0, 0.0)
-    assert masses(full_spectrum(np.zeros((3, 3)))) == (0.0, 0.0)
+    assert measure_masses(full_spectrum(np.diag([1.0, 0.3, 0.0]))) == (0.0, 0.0)
+    assert measure_masses(full_spectrum(np.zeros((3, 3)))) == (0.0, 0.0)
 
 
 def test_masses_from_a_krylov_space_are_near_those_of_all_eigenvalues() -> None:
@@ -72,24 +72,24 @@ def test_masses_from_a_krylov_space_are_near_those_of_all_eigenvalues() -> None:
     A = (Q * values) @ Q.T
     found = leading_spectrum(lambda v: v @ A, 400, 8, np.ones(400))
     assert len(found.eigenvalues) < 200
-    np.testing.assert_allclose(masses(found), masses(full_spectrum(A)), rtol=0.25)
+    np.testing.assert_allclose(measure_masses(found), measure_masses(full_spectrum(A)), rtol=0.25)
 
 
 def test_clipped_counts_what_the_estimator_replaces() -> None:
     spectrum = full_spectrum(np.diag([1.5, LARGEST, 0.5, -1e-9, -0.2]))
-    assert clipped(spectrum, "asymptotic") == 1  # -1e-9 is rounding
-    assert clipped(spectrum, "inverted") == 2
+    assert count_clipped(spectrum, "asymptotic") == 1  # -1e-9 is rounding
+    assert count_clipped(spectrum, "inverted") == 2
 
 
 def test_the_trace_of_a_is_known_from_the_pairs_of_d_a_d() -> None:
     J, scale = random_jacobian(7), np.geomspace(0.1, 10, 7)
-    np.testing.assert_allclose(trace_of(full_spectrum(J)), np.trace(J))
-    np.testing.assert_allclose(trace_of(full_spectrum(J, scale), scale), np.trace(J))
+    np.testing.assert_allclose(compute_trace(full_spectrum(J)), np.trace(J))
+    np.testing.assert_allclose(compute_trace(full_spectrum(J, scale), scale), np.trace(J))
 
 
 def test_a_percentile_is_where_a_value_stands() -> None:
     typical = np.linspace(-1, 1, 101).tolist()
-    assert [percentile(t, typical) for t in (-5, -1, 0, 0.5, 1, 9)] == [0, 0, 50, 75, 100, 100]
+    assert [find_percentile(t, typical) for t in (-5, -1, 0, 0.5, 1, 9)] == [0, 0, 50, 75, 100, 100]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from localmoments.artefact import NAME
 from localmoments.cpus import available_cpus
 from localmoments.errors import SettingsError
-from service.settings import PREFIX, Settings, load, table, unknown_names
+from service.settings import GROUPS, PREFIX, Settings, list_groups, load, make_table, warn_unknown
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_without_a_word_the_service_is_local() -> None:
+def test_by_default_the_service_is_local() -> None:
     got = load()
     assert (got.host, got.port, got.models) == ("127.0.0.1", 8000, Path("models"))
     assert got.default_model is None and got.compute_threads == available_cpus()
@@ -75,32 +75,38 @@ def test_several_wrong_values_are_all_named(monkeypatch: pytest.MonkeyPatch) -> 
         load()
 
 
-def test_origins_are_listed_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_origins_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCALMOMENTS_CORS_ORIGINS", "https://a.example, http://localhost:3000,")
     assert load().cors_origins == ("https://a.example", "http://localhost:3000")
     monkeypatch.setenv("LOCALMOMENTS_CORS_ORIGINS", "*")
     assert load().cors_origins == ("*",)
 
 
-def test_a_file_that_is_no_text_is_named(clean: Path) -> None:
+def test_a_binary_env_file_is_named(clean: Path) -> None:
     (clean / ".env").write_bytes(b"LOCALMOMENTS_HOST=\xff\xfe")
-    with pytest.raises(SettingsError, match=r"\.env cannot be read"):
+    with pytest.raises(SettingsError, match=r"Cannot read \.env"):
         load()
 
 
-def test_settings_do_not_change() -> None:
+def test_settings_are_frozen() -> None:
     with pytest.raises(ValidationError):
         load().port = 1  # type: ignore[misc]
 
 
-def test_a_misspelt_setting_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert unknown_names() == []
+def test_an_unknown_variable_is_reported_with_the_closest_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert warn_unknown() == []
     monkeypatch.setenv("LOCALMOMENTS_PROT", "1")
-    assert unknown_names() == ["LOCALMOMENTS_PROT"]
+    monkeypatch.setenv("LOCALMOMENTS_QQQ", "1")
+    assert warn_unknown() == [
+        "LOCALMOMENTS_PROT is set, but there is no such setting. Did you mean LOCALMOMENTS_PORT?",
+        "LOCALMOMENTS_QQQ is set, but there is no such setting.",
+    ]
 
 
-def test_every_setting_stands_in_the_table_with_its_meaning() -> None:
-    rows = table().splitlines()[2:]
+def test_the_table_lists_every_setting_with_its_meaning() -> None:
+    rows = make_table().splitlines()[2:]
     assert len(rows) == len(Settings.model_fields)
     for row, (name, field) in zip(rows, Settings.model_fields.items(), strict=True):
         assert row.startswith(f"| `{PREFIX}{name.upper()}` | ") and field.description
@@ -112,3 +118,21 @@ def test_every_models_name_can_be_the_default(name: str) -> None:
     assert NAME.fullmatch(name)
     for reference in (name, f"{name}@12"):
         assert Settings(_env_file=None, default_model=reference).default_model == reference
+
+
+def test_a_flag_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALMOMENTS_PORT", "1")
+    monkeypatch.setenv("REDIS_URL", "redis://other")
+    settings = load({"port": "2", "redis_url": "redis://flag", "cors_origins": "*"})
+    assert (settings.port, settings.cors_origins) == (2, ("*",))
+    assert settings.redis_url and settings.redis_url.get_secret_value() == "redis://flag"
+
+
+def test_a_wrong_flag_is_named_as_it_was_typed() -> None:
+    with pytest.raises(SettingsError, match=r"^--log-level is 'loud', but .*\.$"):
+        load({"log_level": "loud"})
+
+
+def test_every_setting_is_in_a_group() -> None:
+    names = [name for group in list_groups().values() for name in group]
+    assert names == list(Settings.model_fields) and set(list_groups()) == set(GROUPS)

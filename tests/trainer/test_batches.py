@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from localmoments.columns import Normaliser
 from trainer import batches
-from trainer.batches import DiskFeed, Feed, MemoryFeed, make_feed, seeded
+from trainer.batches import DiskFeed, Feed, MemoryFeed, derive_seed, make_feed
 from trainer.data.arrays import open_npy
 from trainer.data.sources import ArraySource, Source
 
@@ -156,11 +156,11 @@ def test_the_feed_is_chosen_by_the_memory_limit(train: NDArray[np.int64]) -> Non
 
 def test_seeds_differ_for_every_purpose_and_count() -> None:
     drawn = {
-        seeded(seed, purpose, count)
+        derive_seed(seed, purpose, count)
         for seed in range(5)
         for purpose in ("epoch", "weights", "noise 0", "noise 1", "validation")
         for count in range(100)
     }
     assert len(drawn) == 5 * 5 * 100
     assert all(0 <= seed < 2**32 for seed in drawn)
-    assert seeded(0, "epoch", 3) == seeded(0, "epoch", 3)
+    assert derive_seed(0, "epoch", 3) == derive_seed(0, "epoch", 3)

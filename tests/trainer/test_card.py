@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from localmoments import artefact as manifests
-from trainer.__main__ import parser
+from trainer.__main__ import make_parser
 from trainer.card import CAPTIONS, KINDS, card
 from trainer.judging import options_of
 from trainer.metrics_report import OPTIONS
@@ -21,7 +21,7 @@ def test_says_what_it_is_and_how_to_make_it_again(manifest):
     text = card(manifest, [])
     assert text.startswith("# tiny@1\n") and KINDS["dae"] in text
     assert "360 rows of mixture (8 columns)" in text
-    assert "python -m trainer fit models/tiny/1" in text
+    assert "localmoments fit models/tiny/1" in text
     assert manifest.created in text and f"torch {manifest.libraries['torch']}" in text
 
 
@@ -30,16 +30,17 @@ def test_the_command_that_made_its_figures_is_the_one_it_shows(manifest, options
     """A search would choose other scales, and so give other figures."""
     figures = {"reconstruction": 0.5, OPTIONS: options}
     text = card(replace(manifest, evaluation=figures), [])
-    command = f"python -m trainer evaluate tiny@1 {options}".rstrip()
+    command = f"localmoments evaluate tiny@1 {options}".rstrip()
     assert f"\n{command}  # these figures and pictures\n" in text
-    shown = parser().parse_args(shlex.split(command.removeprefix("python -m trainer ")))
+    _, name, *words = shlex.split(command)
+    shown = make_parser(name, "localmoments").parse_args(words)
     assert options_of(shown) == options
     assert "| options" not in text
 
 
 def test_figures_of_a_fit_are_not_said_to_be_those_of_an_evaluation(manifest):
     text = card(manifest, [])
-    assert "python -m trainer evaluate tiny@1  # more figures and pictures" in text
+    assert "localmoments evaluate tiny@1  # more figures and pictures" in text
 
 
 def test_shows_every_figure_however_deep(manifest):

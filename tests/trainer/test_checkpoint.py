@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from trainer.autoencoder import Architecture, AutoEncoder
-from trainer.checkpoint import Loss, State, adam_weights, load, restore_adam, save, weights_of
+from trainer.checkpoint import Loss, State, adam_weights, copy_weights, load, restore_adam, save
 from trainer.errors import RunFolderError
 
 STATE = State("sha256:0", 1, 7, math.inf, 0.1 + 0.2, 3, False, (Loss(0, 5, 1 / 3, 2e-30),))
@@ -21,7 +21,7 @@ def model():
 
 def test_what_is_saved_comes_back_bit_for_bit(model, tmp_path):
     path = tmp_path / "checkpoint.safetensors"
-    groups = {"model": weights_of(model), "best": {"a/b": torch.tensor([1e-42, math.inf])}}
+    groups = {"model": copy_weights(model), "best": {"a/b": torch.tensor([1e-42, math.inf])}}
     save(path, STATE, groups)
     state, back = load(path)
     assert state == STATE and back.keys() == groups.keys()
@@ -40,15 +40,15 @@ def test_adam_goes_on_as_if_it_had_not_been_stopped(model, tmp_path):
 
     first = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
     steps(first, 3)
-    save(tmp_path / "c", STATE, {"model": weights_of(model), **adam_weights(first, model)})
+    save(tmp_path / "c", STATE, {"model": copy_weights(model), **adam_weights(first, model)})
     steps(first, 2)
-    expected = weights_of(model)
+    expected = copy_weights(model)
     _, groups = load(tmp_path / "c")
     model.load_state_dict(groups["model"])
     second = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
     restore_adam(second, model, groups)
     steps(second, 2)
-    assert all(torch.equal(v, expected[k]) for k, v in weights_of(model).items())
+    assert all(torch.equal(v, expected[k]) for k, v in copy_weights(model).items())
 
 
 @pytest.mark.parametrize("metadata", [None, {"state": "{"}, {"state": '{"losses": [], "odd": 1}'},
@@ -72,5 +72,5 @@ def test_a_folder_that_is_gone_is_one_sentence(tmp_path):
 
 
 def test_batches_are_counted_and_their_losses_summed():
-    state = State().with_batch(2.0).with_batch(3.0)
+    state = State().add_batch(2.0).add_batch(3.0)
     assert (state.step, state.loss_sum, state.loss_count) == (2, 5.0, 2)

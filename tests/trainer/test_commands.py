@@ -1,15 +1,16 @@
-"""What the words of a command line come to."""
+"""The command line: which recipe, run and model it means."""
 
 import pytest
 
 from localmoments.errors import ArtefactError
-from trainer.__main__ import parser
-from trainer.commands import find_artefact, recipe_of
+from trainer.__main__ import make_parser
+from trainer.commands import choose_recipe, find_artefact
 from trainer.errors import RecipeError
 
 
-def asked(*words):
-    return recipe_of(parser().parse_args(["fit", *map(str, words)]))
+def recipe_from(*words):
+    args = make_parser("fit", "localmoments fit").parse_args([str(word) for word in words])
+    return choose_recipe(args)[0]
 
 
 @pytest.fixture
@@ -20,32 +21,32 @@ def recipe(tmp_path):
 
 
 class TestRecipe:
-    def test_is_named_after_its_file_unless_told(self, recipe):
-        assert asked(recipe).name == "my"
-        assert asked(recipe, "--name", "other").name == "other"
+    def test_is_named_after_its_file_unless_a_name_is_given(self, recipe):
+        assert recipe_from(recipe).name == "my"
+        assert recipe_from(recipe, "--name", "other").name == "other"
 
-    def test_settings_go_over_the_file(self, recipe):
-        r = asked(recipe, "--set", "training.epochs=9", "--set", "model.unit=tanh")
+    def test_settings_override_the_file(self, recipe):
+        r = recipe_from(recipe, "--set", "training.epochs=9", "--set", "model.unit=tanh")
         assert (r.training.epochs, r.model.unit, r.data.rows) == (9, "tanh", 40)
 
-    def test_data_replaces_a_file_but_tells_a_named_set_where_it_lies(self, recipe, tmp_path):
+    def test_data_replaces_a_file_and_locates_a_known_data_set(self, recipe, tmp_path):
         recipe.write_text('[data]\nsource = "old.csv"\n')
-        assert asked(recipe, "--data", "new.csv").data.source == "new.csv"
+        assert recipe_from(recipe, "--data", "new.csv").data.source == "new.csv"
         recipe.write_text('[data]\nsource = "mnist"\n')
-        r = asked(recipe, "--data", "here.npz")
+        r = recipe_from(recipe, "--data", "here.npz")
         assert (r.data.source, r.data.path) == ("mnist", "here.npz")
 
-    def test_a_plain_source_gets_defaults_that_settings_go_over(self):
-        r = asked("gaussian", "--set", "data.rows=40", "--set", "training.epochs=2")
+    def test_data_without_a_recipe_gets_defaults_that_settings_override(self):
+        r = recipe_from("gaussian", "--set", "data.rows=40", "--set", "training.epochs=2")
         assert (r.name, r.data.rows, r.training.epochs) == ("gaussian", 40, 2)
         assert r.model.conditioned and r.criterion.kind == "dae"
 
-    def test_a_models_folder_is_its_own_recipe(self, tiny_artefact, tiny_recipe):
-        assert asked(tiny_artefact) == tiny_recipe
+    def test_a_models_folder_contains_its_recipe(self, tiny_artefact, tiny_recipe):
+        assert recipe_from(tiny_artefact) == tiny_recipe
 
-    def test_nothing_is_refused(self):
+    def test_a_recipe_or_data_is_required(self):
         with pytest.raises(RecipeError, match="Name a recipe or a data file"):
-            asked()
+            recipe_from()
 
 
 class TestFindArtefact:
@@ -63,6 +64,6 @@ class TestFindArtefact:
         assert find_artefact(str(tiny_artefact), models) == tiny_artefact
 
     @pytest.mark.parametrize("reference", ["n", "m@3", "m@notes", "m@.new-1"])
-    def test_what_is_not_there_is_refused(self, reference, models):
+    def test_a_missing_model_or_version_is_refused(self, reference, models):
         with pytest.raises(ArtefactError, match="There is no model"):
             find_artefact(reference, models)

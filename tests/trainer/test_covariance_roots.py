@@ -11,8 +11,8 @@ from torch import Tensor
 from trainer.autoencoder import Architecture, AutoEncoder
 from trainer.covariance_roots import (
     EXCESS,
-    FEW,
     FLOOR,
+    MATRIX_COLUMNS,
     Exact,
     Jacobian,
     Matrix,
@@ -57,7 +57,7 @@ def test_the_exact_root_draws_with_covariance_a(
     torch.testing.assert_close(R @ R.T, A)
 
 
-@pytest.mark.parametrize("d", [1, 2, 8, FEW])
+@pytest.mark.parametrize("d", [1, 2, 8, MATRIX_COLUMNS])
 def test_the_matrix_root_draws_with_covariance_a_and_a_floor(d: int) -> None:
     """Eigenvalues above 1 too, which A has between two clusters; of a J that is not symmetric."""
     rng, λ = np.random.default_rng(d), np.geomspace(6, 0.02, d)
@@ -79,7 +79,7 @@ def test_the_matrix_root_gives_what_lies_below_zero_the_floor_alone() -> None:
     np.testing.assert_allclose(drawn, λ.clip(0) + FLOOR * np.linalg.norm(λ), atol=1e-6)
 
 
-@pytest.mark.parametrize("d", [2, 8, FEW])
+@pytest.mark.parametrize("d", [2, 8, MATRIX_COLUMNS])
 def test_the_matrix_root_stays_near_a_in_single_precision_whatever_its_eigenvalues(d: int) -> None:
     """Singular, indefinite, tiny: rounding errors must not grow from round to round."""
     g = torch.Generator().manual_seed(d)
@@ -96,7 +96,9 @@ def test_the_matrix_root_stays_near_a_in_single_precision_whatever_its_eigenvalu
 
 
 def test_the_matrix_root_is_for_few_columns(make_ae: Maker) -> None:
-    few, many = (make_ae(Architecture(d, (4,), "silu")) for d in (FEW, FEW + 1))
+    few, many = (
+        make_ae(Architecture(d, (4,), "silu")) for d in (MATRIX_COLUMNS, MATRIX_COLUMNS + 1)
+    )
     assert isinstance(make_root("auto", few), Matrix)
     assert isinstance(make_root("auto", many), Jacobian)
     with pytest.raises(RecipeError, match="16 columns or fewer"):
@@ -145,8 +147,8 @@ def test_the_jacobian_root_is_j(make_ae: Maker, jacobian_of: Callable[..., Tenso
 def test_the_gain_multiplies_the_jacobian_root_alone(
     make_ae: Maker, jacobian_of: Callable[..., Tensor]
 ) -> None:
-    wide = make_ae(Architecture(FEW + 1, (6, 3), "silu"))
-    tied, x, y = make_ae(TIED), torch.randn(1, FEW + 1), torch.randn(1, 4)
+    wide = make_ae(Architecture(MATRIX_COLUMNS + 1, (6, 3), "silu"))
+    tied, x, y = make_ae(TIED), torch.randn(1, MATRIX_COLUMNS + 1), torch.randn(1, 4)
     for name in ("auto", "jacobian"):
         root = make_root(name, wide, gain=1.5)
         torch.testing.assert_close(matrix(root, wide, x), 1.5 * jacobian_of(wide, x)[0])

@@ -23,12 +23,12 @@ RCAE = Criterion("rcae", "squared", 0.1, (0.3, 0.3), probes=0)
 DEEP = Architecture(4, (6, 3), "tanh")
 
 
-def seeded(seed: int) -> Generator:
+def derive_seed(seed: int) -> Generator:
     return torch.Generator().manual_seed(seed)
 
 
 def data(rows: int, dims: int = 4) -> Tensor:
-    return torch.rand(rows, dims, generator=seeded(1))
+    return torch.rand(rows, dims, generator=derive_seed(1))
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -131,12 +131,12 @@ def test_twice_the_dae_tends_to_the_rcae_with_an_error_of_the_fourth_order(
         at = ae.linearise(x)
         exact = float(squared_frobenius(at, x, 0, generator))
         drawn = float(
-            at.jvp(torch.randn(1, *rows.shape, generator=seeded(5))).square().sum(2).mean()
+            at.jvp(torch.randn(1, *rows.shape, generator=derive_seed(5))).square().sum(2).mean()
         )
 
         def difference(sigma: float) -> float:
             rcae = float(replace(RCAE, alpha=sigma**2)(ae, x, generator))
-            dae = float(replace(DAE, sigma=(sigma, sigma))(ae, rows, seeded(5)))
+            dae = float(replace(DAE, sigma=(sigma, sigma))(ae, rows, derive_seed(5)))
             return 2 * dae - (rcae + sigma**2 * (drawn - exact))
 
         wide, narrow = difference(0.1), difference(0.05)
@@ -165,12 +165,12 @@ def test_cross_entropy_is_its_formula_and_finite_at_the_ends(
 def test_walkback_averages_the_losses_along_the_chain(walkback: int, make_ae: Maker) -> None:
     """One step of it is the plain criterion of eq. 2."""
     ae, x = make_ae(DEEP), data(5)
-    g, start, losses = seeded(3), x, []
+    g, start, losses = derive_seed(3), x, []
     for _ in range(walkback):
         r = ae(start + 0.3 * torch.randn(x.shape, generator=g))
         losses.append(0.5 * (x - r).square().sum(1).mean())
         start = r.detach()
-    got = replace(DAE, walkback=walkback)(ae, x, seeded(3))
+    got = replace(DAE, walkback=walkback)(ae, x, derive_seed(3))
     expected = torch.stack(losses).mean()
     torch.testing.assert_close(got, expected)
     for ours, theirs in zip(
@@ -184,8 +184,8 @@ def test_walkback_averages_the_losses_along_the_chain(walkback: int, make_ae: Ma
 def test_a_conditioned_model_is_told_the_level_of_each_row(make_ae: Maker) -> None:
     """Over a range, a row counts by σ̄/σ, with σ̄ the range's geometric middle."""
     ae, x = make_ae(replace(DEEP, conditioned=True)), data(5)
-    got = replace(DAE, sigma=(0.1, 2.5))(ae, x, seeded(4))
-    g = seeded(4)
+    got = replace(DAE, sigma=(0.1, 2.5))(ae, x, derive_seed(4))
+    g = derive_seed(4)
     sigma = noise_levels(5, (0.1, 2.5), g)
     r = ae(x + sigma * torch.randn(x.shape, generator=g), sigma)
     rows = 0.5 * (x - r).square().sum(1)
@@ -194,7 +194,7 @@ def test_a_conditioned_model_is_told_the_level_of_each_row(make_ae: Maker) -> No
 
 def test_gaussian_corruption_has_the_standard_deviation_asked_for(generator: Generator) -> None:
     x, sigma = data(2).repeat(1, 50_000), torch.tensor([[0.5], [2.0]])
-    noise = DAE.corrupted(x, sigma, generator) - x
+    noise = DAE.corrupt(x, sigma, generator) - x
     torch.testing.assert_close(noise.std(1), sigma[:, 0], rtol=0.01, atol=0)
     assert (noise.mean(1).abs() < 4 * sigma[:, 0] / 200_000**0.5).all()
 
@@ -202,7 +202,7 @@ def test_gaussian_corruption_has_the_standard_deviation_asked_for(generator: Gen
 @pytest.mark.parametrize("amount", [0.0, 0.25, 0.8])
 def test_masking_sets_the_part_asked_for_to_zero(amount: float, generator: Generator) -> None:
     x = data(1000, 100) + 1
-    noisy = replace(DAE, corruption="masking", amount=amount).corrupted(
+    noisy = replace(DAE, corruption="masking", amount=amount).corrupt(
         x, torch.zeros(1000, 1), generator
     )
     hit = noisy != x
@@ -212,7 +212,7 @@ def test_masking_sets_the_part_asked_for_to_zero(amount: float, generator: Gener
 
 def test_salt_and_pepper_set_the_part_asked_for_to_either_end(generator: Generator) -> None:
     x = data(1000, 100)
-    noisy = replace(DAE, corruption="salt-and-pepper", amount=0.4).corrupted(
+    noisy = replace(DAE, corruption="salt-and-pepper", amount=0.4).corrupt(
         x, torch.zeros(1000, 1), generator
     )
     hit = noisy != x
@@ -235,5 +235,5 @@ def test_noise_levels_are_log_uniform_in_their_range(generator: Generator) -> No
 @pytest.mark.parametrize("criterion", [DAE, CAE, replace(RCAE, probes=2)])
 def test_a_criterion_is_a_function_of_its_generator(criterion: Criterion, make_ae: Maker) -> None:
     ae, x = make_ae(DEEP), data(5)
-    one, same = criterion(ae, x, seeded(2)), criterion(ae, x, seeded(2))
+    one, same = criterion(ae, x, derive_seed(2)), criterion(ae, x, derive_seed(2))
     assert torch.equal(one, same) and one.shape == ()

@@ -1,15 +1,23 @@
 """What an artefact says about itself is true."""
 
 import json
+import sys
 
 import pytest
 import torch
 from safetensors import safe_open
 
 from localmoments import artefact as manifests
+from localmoments.noise import normals
 from trainer.config import make_recipe
 from trainer.errors import RecipeError
-from trainer.export import covariance_scale, make_chains, served_sigma
+from trainer.export import (
+    SETTLING_STEPS,
+    choose_sigma,
+    find_covariance_scale,
+    library_versions,
+    set_up_chains,
+)
 from trainer.fit import new_model
 from trainer.prepare import held_out_rows, prepare
 
@@ -58,6 +66,27 @@ def test_graphs_tell_nothing_of_the_machine_that_made_them(tiny_artefact):
         assert b"/work" not in data and b"site-packages" not in data and b".py" not in data
 
 
+@pytest.mark.parametrize("conditioned", [False, True])
+@pytest.mark.parametrize("name", ["hidden", "gibbs"])
+def test_start_points_are_the_means_of_a_chain_a_few_steps_after_the_rows(
+    name, conditioned, tiny_recipe
+):
+    """The kernel applied by hand, to the noise of each step, gives the same points."""
+    recipe, prepared = prepared_with(
+        tiny_recipe, sampling={"kernel": name}, model={"conditioned": conditioned}
+    )
+    ae = new_model(prepared, 0).eval()
+    chains = set_up_chains(recipe, prepared, ae)
+    kernel, x = chains.kernels[name], held_out_rows(prepared, recipe.sampling.start_points)
+    level = torch.full((len(x), 1), chains.sigma) if conditioned else None
+    with torch.no_grad():
+        state = ae.encode(x, level) if name == "hidden" else x
+        for step in range(SETTLING_STEPS):
+            noise = torch.from_numpy(normals(0, step, (len(x), kernel.noise)))
+            state, mean = kernel(state, noise, torch.full((len(x), 1), chains.scales[name]))
+    assert torch.equal(chains.starts, mean)
+
+
 def test_start_points_are_synthetic_unless_rows_are_asked_for(
     tiny_recipe, tiny_prepared, tiny_model, tiny_chains
 ):
@@ -67,7 +96,7 @@ def test_start_points_are_synthetic_unless_rows_are_asked_for(
     nearest = torch.cdist(tiny_chains.starts, everything).min(1).values
     assert len(tiny_chains.starts) == 7 and (nearest > 1e-4).all()
     recipe, prepared = prepared_with(tiny_recipe, sampling={"starts": "data"})
-    real = make_chains(recipe, prepared, tiny_model).starts
+    real = set_up_chains(recipe, prepared, tiny_model).starts
     taken = {tuple(row) for row in real.tolist()}
     assert len(taken) == 7 and taken <= {tuple(row) for row in rows.tolist()}
 
@@ -78,12 +107,12 @@ def test_the_default_kernel_goes_with_the_kind(kind, kernel, tiny_recipe):
         tiny_recipe, criterion={"kind": kind}, model={"conditioned": False}
     )
     model = new_model(prepared, 0)
-    assert make_chains(recipe, prepared, model).default == kernel
+    assert set_up_chains(recipe, prepared, model).default == kernel
 
 
 def test_asked_scales_are_kept_and_unknown_kernels_refused(tiny_recipe, tiny_model):
     recipe, prepared = prepared_with(tiny_recipe, sampling={"scales": {"gibbs": 0.25}})
-    chains = make_chains(recipe, prepared, tiny_model)
+    chains = set_up_chains(recipe, prepared, tiny_model)
     assert chains.scales["gibbs"] == 0.25 and chains.scales["hidden"] > 0
     with pytest.raises(RecipeError, match=r"sampling\.scales"):
         prepared_with(tiny_recipe, sampling={"scales": {"gibs": 0.25}})
@@ -97,7 +126,7 @@ def test_masking_is_served_at_its_own_root_mean_square(tiny_recipe):
     )
     rows = held_out_rows(prepared, 10**6)
     expected = float((0.5 * rows.square().mean()).sqrt())
-    assert served_sigma(recipe, prepared, rows) == pytest.approx(expected, rel=0.2)
+    assert choose_sigma(recipe, prepared, rows) == pytest.approx(expected, rel=0.2)
 
 
 SCALES = {
@@ -125,4 +154,11 @@ def test_the_scale_of_a_covariance_is_absolute_only_where_theory_fixes_it(case: 
             "criterion": criterion,
         }
     )
-    assert covariance_scale(recipe) == expected
+    assert find_covariance_scale(recipe) == expected
+
+
+def test_libraries_that_are_not_installed_are_left_out():
+    versions = library_versions()
+    assert versions["python"] == sys.version.split()[0]
+    assert {"torch", "numpy", "onnx"} <= set(versions)
+    assert ("onnxruntime" in versions) != ("onnxruntime-gpu" in versions)

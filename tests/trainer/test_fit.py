@@ -8,18 +8,17 @@ from dataclasses import replace
 import pytest
 import torch
 
+from localmoments.cpus import available_cpus
 from trainer import checkpoint
-from trainer.batches import seeded
+from trainer.batches import derive_seed
 from trainer.checkpoint import State
 from trainer.config import TrainingOptions, make_recipe
 from trainer.errors import RunFolderError, TrainingError
-from trainer.fit import fit, learning_rate, new_model, reached
+from trainer.fit import choose_threads, fit, learning_rate, make_stages, new_model, read_checkpoint
 from trainer.interrupts import Interrupted
 from trainer.prepare import held_out_rows, prepare
 from trainer.progress import Progress
-from trainer.run import new_run
-from trainer.stages import stages
-from trainer.threads import threads
+from trainer.run_folder import new_run
 
 BODY = {
     "name": "small",
@@ -90,7 +89,7 @@ def test_a_run_stopped_every_few_steps_equals_one_that_was_not(tables, every, si
             model = fit(recipe, prepared, run)
             break
         except Interrupted as sentence:
-            assert str(sentence).endswith(f"python -m trainer fit --resume {run.folder}")
+            assert str(sentence).endswith(f"localmoments fit --resume {run.path}")
             stops += 1
     assert stops >= 15 * len(recipe.model.hidden) // every
     assert same(model, expected)
@@ -133,8 +132,8 @@ def test_signals_mean_what_they_did_before_once_training_is_over(tmp_path):
 
 def held_out_loss(recipe, model):
     prepared = prepare(recipe)
-    stage = stages(model, prepared.criterion, False)[0]
-    g = torch.Generator().manual_seed(seeded(0, "validation", 0))
+    stage = make_stages(model, prepared.criterion, False)[0]
+    g = torch.Generator().manual_seed(derive_seed(0, "validation", 0))
     with torch.no_grad():
         return stage.criterion(model, held_out_rows(prepared, 2_000), g).item()
 
@@ -191,13 +190,13 @@ def test_a_checkpoint_of_other_data_is_refused(tmp_path):
     _, run = trained(tmp_path, recipe_with())
     other = prepare(recipe_with(data={"source": "gaussian", "rows": 150, "seed": 1}))
     with pytest.raises(RunFolderError, match="gaussian has changed since"):
-        reached(run, other)
+        read_checkpoint(run, other)
 
 
 def test_a_new_run_stands_at_its_beginning(tmp_path):
     recipe = recipe_with()
     prepared = prepare(recipe)
-    state, groups = reached(new_run(tmp_path, recipe), prepared)
+    state, groups = read_checkpoint(new_run(tmp_path, recipe), prepared)
     assert state == State(data=prepared.dataset.fingerprint) and groups == {}
 
 
@@ -212,9 +211,10 @@ def test_the_learning_rate_rises_then_falls_to_a_hundredth():
     assert learning_rate(flat, 999, 1000) == learning_rate(flat, 500, 1000) == 2.0
 
 
-def test_small_steps_get_one_thread_and_an_asked_number_is_kept():
+def test_a_small_step_uses_one_thread_a_large_one_all_cpus_and_a_setting_overrides_both():
     recipe = recipe_with()
     model = new_model(prepare(recipe), 0)
-    assert threads(model, recipe.training.batch) == 1
-    assert threads(model, recipe.training.batch, asked=3) == 3
-    assert threads(model, 10**9) == len(os.sched_getaffinity(0))
+    options = recipe.training
+    assert choose_threads(model, options) == 1
+    assert choose_threads(model, replace(options, threads=3)) == 3
+    assert choose_threads(model, replace(options, batch=10**9)) == available_cpus()

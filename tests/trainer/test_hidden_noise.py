@@ -9,14 +9,13 @@ import torch
 from torch import Generator, Tensor
 
 from trainer.autoencoder import Architecture, AutoEncoder
-from trainer.chain_setup import trained_scale
 from trainer.config import make_recipe
 from trainer.criteria import Criterion, kernel_noise, noise_levels, spread_scale
-from trainer.export import make_chains
+from trainer.export import set_up_chains
 from trainer.fit import fit
-from trainer.graphs import make_kernels
+from trainer.kernels import make_kernels, training_scale
 from trainer.prepare import prepare
-from trainer.run import new_run
+from trainer.run_folder import new_run
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -124,7 +123,7 @@ def test_it_is_its_formula_and_the_noise_a_constant_to_the_gradient(
 
 def test_a_model_is_sampled_with_the_noise_that_it_was_trained_on(make_ae: Maker) -> None:
     ae, x = make_ae(DEEP), data(2000)
-    s = trained_scale(ae, x, (0.4, 0.9))
+    s = training_scale(ae, x, (0.4, 0.9))
     f = ae.linearise_encoder(x)
     noise = s * kernel_noise(f, seeded(8))
     assert rms(noise) == pytest.approx(0.6 * rms(f.value - f.value.mean(0)), rel=0.05)
@@ -146,11 +145,11 @@ def test_a_recipe_with_hidden_noise_is_trained_and_gets_its_scale(tmp_path: Path
     assert (prepared.criterion.hidden_floor, prepared.criterion.hidden_return) == (0.3, 0.6)
     run = new_run(tmp_path, recipe)
     ae = fit(recipe, prepared, run)
-    rows = (run.folder / "losses.csv").read_text().split()[1:]
+    rows = (run.path / "losses.csv").read_text().split()[1:]
     valid = [float(row.split(",")[3]) for row in rows]
     assert valid[-1] < valid[0]
-    s = make_chains(recipe, prepared, ae).scales["hidden"]
+    s = set_up_chains(recipe, prepared, ae).scales["hidden"]
     quieter = make_recipe(body | {"sampling": {"scales": {"hidden": s / 2}}})
-    assert make_chains(quieter, prepared, ae).scales["hidden"] == s / 2
+    assert set_up_chains(quieter, prepared, ae).scales["hidden"] == s / 2
     half = make_recipe(body | {"criterion": body["criterion"] | {"hidden_noise": 0.3}})  # type: ignore[operator]
-    assert make_chains(half, prepare(half), ae).scales["hidden"] == pytest.approx(s / 2)
+    assert set_up_chains(half, prepare(half), ae).scales["hidden"] == pytest.approx(s / 2)

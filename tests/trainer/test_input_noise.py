@@ -11,10 +11,10 @@ from torch import Generator, Tensor
 from trainer.autoencoder import Architecture, AutoEncoder
 from trainer.config import make_recipe
 from trainer.criteria import Criterion
-from trainer.export import make_chains
+from trainer.export import set_up_chains
 from trainer.fit import fit
 from trainer.prepare import prepare
-from trainer.run import new_run
+from trainer.run_folder import new_run
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -25,30 +25,30 @@ NOISY = Criterion("rcae", "squared", 0.1, (0.3, 0.3), probes=0, input_noise=0.5)
 DEEP = Architecture(4, (6, 3), "tanh")
 
 
-def seeded(seed: int) -> Generator:
+def derive_seed(seed: int) -> Generator:
     return torch.Generator().manual_seed(seed)
 
 
 def data(rows: int) -> Tensor:
-    return torch.rand(rows, 4, generator=seeded(1))
+    return torch.rand(rows, 4, generator=derive_seed(1))
 
 
 def test_error_and_contraction_are_both_measured_at_the_corrupted_point(
     make_ae: Maker, jacobian_of: Jacobian
 ) -> None:
     ae, x = make_ae(DEEP), data(5)
-    y = x + 0.5 * torch.randn(x.shape, generator=seeded(3))
+    y = x + 0.5 * torch.randn(x.shape, generator=derive_seed(3))
     expected = (x - ae(y)).square().sum(1) + 0.1 * jacobian_of(ae, y).square().sum((1, 2))
-    torch.testing.assert_close(NOISY(ae, x, seeded(3)), expected.mean())
+    torch.testing.assert_close(NOISY(ae, x, derive_seed(3)), expected.mean())
 
 
 def test_without_noise_it_is_the_papers_criterion_and_draws_nothing(
     make_ae: Maker, jacobian_of: Jacobian
 ) -> None:
-    ae, x, g = make_ae(DEEP), data(5), seeded(3)
+    ae, x, g = make_ae(DEEP), data(5), derive_seed(3)
     expected = (x - ae(x)).square().sum(1) + 0.1 * jacobian_of(ae, x).square().sum((1, 2))
     torch.testing.assert_close(replace(NOISY, input_noise=0.0)(ae, x, g), expected.mean())
-    assert torch.equal(g.get_state(), seeded(3).get_state())
+    assert torch.equal(g.get_state(), derive_seed(3).get_state())
 
 
 def gradient_at(level: float, C: Tensor) -> Tensor:
@@ -57,10 +57,10 @@ def gradient_at(level: float, C: Tensor) -> Tensor:
     A = C @ torch.linalg.inv(C + level * torch.eye(3))
     weights = {"encoder.0.weight": torch.eye(3), "decoder.0.weight": A}
     ae.load_state_dict(weights | {k: torch.zeros(3) for k in ("encoder.0.bias", "decoder.0.bias")})
-    x = torch.randn(400_000, 3, generator=seeded(1)) @ torch.linalg.cholesky(C).T
+    x = torch.randn(400_000, 3, generator=derive_seed(1)) @ torch.linalg.cholesky(C).T
     weight = ae.decoder[0].weight
     assert isinstance(weight, Tensor)
-    (gradient,) = torch.autograd.grad(NOISY(ae, x, seeded(2)), [weight])
+    (gradient,) = torch.autograd.grad(NOISY(ae, x, derive_seed(2)), [weight])
     return gradient
 
 
@@ -84,4 +84,4 @@ def test_a_recipe_with_input_noise_is_trained_and_serves_the_sum(tmp_path: Path)
     prepared = prepare(recipe)
     assert prepared.criterion.input_noise == 0.3
     ae = fit(recipe, prepared, new_run(tmp_path, recipe))
-    assert make_chains(recipe, prepared, ae).sigma == pytest.approx(0.4)
+    assert set_up_chains(recipe, prepared, ae).sigma == pytest.approx(0.4)

@@ -7,8 +7,8 @@ import signal
 import pytest
 
 from localmoments.signals import ENDS
-from trainer.artefact import new_version
-from trainer.interrupts import INTERRUPT, interruptible
+from trainer.atomic_files import new_version
+from trainer.interrupts import INTERRUPT, install_interrupt_handler
 
 
 class Ends:
@@ -27,9 +27,9 @@ class TestInterrupt:
     @pytest.fixture(autouse=True)
     def _as_it_was(self):
         before = {s: signal.getsignal(s) for s in ENDS}
-        interruptible()
+        install_interrupt_handler()
         yield
-        INTERRUPT.asked = False
+        INTERRUPT.is_set = False
         for each, handler in before.items():
             signal.signal(each, handler)
 

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from trainer.autoencoder import Architecture, AutoEncoder
 from trainer.covariance_roots import FLOOR
-from trainer.graphs import make_kernels
-from trainer.kernels import KERNELS, Kernel
+from trainer.kernels import KERNELS, Kernel, make_kernels
 from trainer.layers import Linearised
 
 pytestmark = pytest.mark.usefixtures("double")

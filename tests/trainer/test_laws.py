@@ -15,7 +15,7 @@ from trainer.config import make_recipe
 from trainer.data.synthetic import GaussianMixture, Spiral
 from trainer.fit import fit
 from trainer.prepare import Prepared, prepare
-from trainer.run import new_run
+from trainer.run_folder import new_run
 
 Matrix = NDArray[np.float64]
 

@@ -18,9 +18,18 @@ from safetensors.torch import load_file, save_file
 from localmoments.artefact import START_POINTS, WEIGHTS
 from trainer.autoencoder import Architecture, AutoEncoder
 from trainer.errors import ExportError
-from trainer.export import Chains
-from trainer.graphs import GraphSpec, kernel_graph, make_kernels, model_graphs
-from trainer.onnx_files import OPSET, TOLERANCE, check_parity, weight_offsets, write_graph
+from trainer.export import ChainSetup
+from trainer.graphs import (
+    OPSET,
+    TOLERANCE,
+    GraphSpec,
+    check_parity,
+    kernel_graph,
+    model_graphs,
+    weight_offsets,
+    write_graph,
+)
+from trainer.kernels import make_kernels
 
 Maker = Callable[..., AutoEncoder]
 
@@ -69,7 +78,7 @@ def case(
 
 
 @pytest.fixture(scope="module")
-def artefact(tiny_artefact: Path, tiny_model: AutoEncoder, tiny_chains: Chains) -> Exported:
+def artefact(tiny_artefact: Path, tiny_model: AutoEncoder, tiny_chains: ChainSetup) -> Exported:
     """All eleven graphs of one model."""
     kernels = {name: kernel_graph(kernel) for name, kernel in tiny_chains.kernels.items()}
     return Exported(tiny_artefact, model_graphs(tiny_model) | kernels)

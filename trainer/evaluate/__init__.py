@@ -34,7 +34,7 @@ from trainer.evaluate.chains import draw
 from trainer.evaluate.claims import claims_figures
 from trainer.evaluate.context import LOST, convene, known_law, search, with_scales
 from trainer.evaluate.distances import sliced_wasserstein
-from trainer.evaluate.local import against_truth, moments_at, reconstruction
+from trainer.evaluate.local import against_truth, reconstruction
 from trainer.evaluate.plan import SMALL, Plan, plan_for
 from trainer.evaluate.report import Judgement, judge_chains
 from trainer.evaluate.rows import MOST_ROWS, Held, Rows, held_rows, read_record, rows_for, spread
@@ -53,7 +53,6 @@ __all__ = [
     "evaluate",
     "first_look",
     "held_rows",
-    "moments_at",
     "open_model",
     "plan_for",
     "read_record",

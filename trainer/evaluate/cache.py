@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from trainer.run import replacing
+from trainer.atomic_files import replace_file
 
 Tensors = dict[str, Tensor]
 
@@ -33,7 +33,7 @@ def cached(kind: str, key: object, make: Callable[[], Tensors]) -> Tensors:
         made = make()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:
+        with replace_file(path) as temporary:
             save_file({k: v.contiguous() for k, v in made.items()}, temporary)
     except OSError:  # a cache that cannot be written is no reason to stop
         pass

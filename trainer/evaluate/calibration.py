@@ -6,17 +6,15 @@ For noisy rows x̃ = x + σε a denoising auto-encoder has r(x̃) = E[x | x̃] a
     E‖e‖² / E[σ² tr J] = 1        E[(uᵢᵀe)² / (σ²λᵢ)] = 1
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from localmoments.arrays import Doubles, Floats
 from localmoments.estimators import FULL_JACOBIAN_DIMS
+from localmoments.graph_calls import run_calls
 from localmoments.model import Model
-from localmoments.spectrum import Krylov, Spectrum, full_spectrum
-
-Products = Callable[[Floats, Doubles], tuple[Floats, Floats]]  # x, v -> r(x), A v
+from localmoments.spectrum import Spectrum, full_spectrum, leading_spectra
 
 RANK = 8  # leading tangents
 PROBES = 8  # Hutchinson probes of a trace where d is large
@@ -58,27 +56,11 @@ def local_at(model: Model, z: Floats, points: int, sigma: float | None = None) -
             found += [full_spectrum(A) for A in Av]
         elif part.start < points:
             some = x[: points - part.start]
-            found += _leading(products, some)
-    found = [spectrum.leading(RANK) for spectrum in found]
+            level = model.noise_level(len(some), sigma)
+            found += run_calls(model, leading_spectra(some, level, RANK))
+    found = [spectrum.truncate(RANK) for spectrum in found]
     return Local(z.astype(np.float64), r, traces, [s.eigenvalues for s in found],
                  [s.vectors for s in found])  # fmt: skip
-
-
-def _leading(products: Products, x: Floats) -> list[Spectrum]:
-    """Leading eigenpairs at points (n, d), whose spaces grow by one graph call for all."""
-    n, d = x.shape
-    spaces = [Krylov.begin(d, RANK) for _ in range(n)]
-    growing = list(range(n))
-    while growing:
-        blocks = [spaces[i].block for i in growing]
-        v = np.zeros((len(blocks), max(map(len, blocks)), d))
-        for row, block in zip(v, blocks, strict=True):
-            row[: len(block)] = block
-        images = products(x[growing], v)[1].astype(np.float64)
-        for i, block, image in zip(growing, blocks, images, strict=True):
-            spaces[i] = spaces[i].grown(image[: len(block)])
-        growing = [i for i in growing if not spaces[i].settled]
-    return [space.spectrum() for space in spaces]
 
 
 def _slices(n: int, step: int) -> list[slice]:

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from localmoments.arrays import Floats
+from localmoments.cpus import available_cpus
 from trainer.evaluate.classes import Classes
 from trainer.evaluate.features import DIMS
-from trainer.threads import cores
 
 EXAMPLES = 150_000  # rows seen in training, over all passes
 BATCH = 100
@@ -99,7 +99,7 @@ def train(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = Network(image, len(names))
-    torch.set_num_threads(1 if x.shape[1] < SHARED_PIXELS else cores())
+    torch.set_num_threads(1 if x.shape[1] < SHARED_PIXELS else available_cpus())
     optimiser = torch.optim.Adam(network.parameters(), lr=RATE)
     steps = max(1, examples // BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=steps)

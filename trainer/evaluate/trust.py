@@ -22,7 +22,7 @@ from localmoments.arrays import Doubles, Floats
 from localmoments.artefact import PERCENTILES, Manifest
 from localmoments.model import Model
 from localmoments.noise import normals
-from localmoments.trust import chunks, moved, typicality_statistic
+from localmoments.trust import split_rows, squared_distances, typicality_statistics
 
 LEVELS = 9
 BATCH = 1_000
@@ -78,10 +78,10 @@ def errors(reconstruct: Reconstruct, rows: Floats, sigma: float) -> tuple[Double
     """‖x − r(x)‖² and ‖x − r(x + σε)‖² of every row; (n,), (n,)."""
     noise = np.float32(sigma) * normals(0, 0, rows.shape)
     clean, noisy = [], []
-    for part in chunks(len(rows), BATCH):
+    for part in split_rows(len(rows), BATCH):
         x = rows[part]
-        clean.append(moved(x, reconstruct(x, sigma)))
-        noisy.append(moved(x, reconstruct(x + noise[part], sigma)))
+        clean.append(squared_distances(x, reconstruct(x, sigma)))
+        noisy.append(squared_distances(x, reconstruct(x + noise[part], sigma)))
     return np.concatenate(clean), np.concatenate(noisy)
 
 
@@ -99,5 +99,5 @@ def typical_quantiles(model: Model, rows: Floats, sigma: float) -> tuple[float, 
     """Percentiles 0 to 100 of t at σ, of at most TYPICAL_ROWS rows spread over these; (n, d)."""
     n = min(TYPICAL_ROWS, len(rows))
     some = rows[np.arange(n) * len(rows) // n]
-    t = typicality_statistic(model, some, sigma)
+    t = typicality_statistics(model, some, sigma)
     return tuple(np.quantile(t, np.linspace(0, 1, PERCENTILES)).tolist())

@@ -11,9 +11,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from trainer.atomic_files import replace_file
 from trainer.plots.mosaic import Layout, Pixels, mosaic
 from trainer.plots.view import Float
-from trainer.run import replacing
 
 DPI = 100
 MARGIN, LINE = 14, 16  # pixels around a sheet, and of a line of text
@@ -31,7 +31,7 @@ def blank(width: float, height: float) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> None:
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         figure.savefig(temporary, format="png", dpi=DPI)
 
 

@@ -1,1 +1,1 @@
-"""What runs in each peer's own virtual environment; see `serving.servers` for how it is started."""
+"""The peers. Each file runs in the peer's own virtual environment; see serving/roster.py."""

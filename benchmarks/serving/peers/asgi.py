@@ -1,7 +1,7 @@
 # mypy: ignore-errors
-"""The upper limit: no framework. Raw body, orjson, micro-batches, one thread for onnxruntime.
+"""An upper limit without a framework: raw bodies, orjson, micro-batches, one compute thread.
 
-While a batch is computed, requests gather for the next one; nobody waits on purpose.
+Requests that arrive while a batch is computed form the next batch; there is no batching timeout.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ running = False
 
 
 async def app(scope, receive, send):
-    body = await whole_body(receive)
+    body = await read_body(receive)
     as_npy = (b"content-type", NPY.encode()) in scope["headers"]
     x = read_npy(body) if as_npy else np.asarray(orjson.loads(body)["x"], np.float32)
-    y = await reconstructed(x)
+    y = await reconstruct(x)
     if as_npy:
         out, kind = write_npy(y), NPY.encode()
     else:
@@ -33,7 +33,7 @@ async def app(scope, receive, send):
     await send({"type": "http.response.body", "body": out})
 
 
-async def whole_body(receive):
+async def read_body(receive):
     parts, more = [], True
     while more:
         message = await receive()
@@ -42,15 +42,15 @@ async def whole_body(receive):
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def reconstructed(x):
+def reconstruct(x):
     future = asyncio.get_running_loop().create_future()
     waiting.append((x, future))
     if not running:
-        asyncio.get_running_loop().call_soon(begin_batch)
+        asyncio.get_running_loop().call_soon(start_batch)
     return future
 
 
-def begin_batch():
+def start_batch():
     global running
     if running or not waiting:
         return
@@ -59,14 +59,16 @@ def begin_batch():
         batch.append(waiting.popleft())
         rows += len(batch[-1][0])
     running = True
-    work = asyncio.get_running_loop().run_in_executor(thread, graph.many, [x for x, _ in batch])
-    work.add_done_callback(lambda done: end_batch(batch, done))
+    task = asyncio.get_running_loop().run_in_executor(
+        thread, graph.run_blocks, [x for x, _ in batch]
+    )
+    task.add_done_callback(lambda done: finish_batch(batch, done))
 
 
-def end_batch(batch, done):
+def finish_batch(batch, done):
     global running
     running = False
-    begin_batch()
+    start_batch()
     for (_, future), y in zip(batch, done.result(), strict=True):
         if not future.done():
             future.set_result(y)

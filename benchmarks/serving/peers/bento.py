@@ -1,8 +1,8 @@
 # mypy: ignore-errors
-"""BentoML with adaptive batching along the rows; it finds its waiting time by itself.
+"""BentoML with adaptive batching along the rows; it chooses its batching timeout itself.
 
-Tensors come as JSON only (pickles are refused from outside), so a block of rows comes as a file,
-which is its type for binary data; a block is a full batch, and files are not batched.
+It accepts tensors as JSON only, so a block of rows is sent as a file, its type for binary data. A
+block is a full batch, and files are not batched.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
-"""The one graph that every server runs: rows in the user's units to r(x) in the same units.
+"""The graph that every peer runs: rows in the user's units to r(x) in the same units.
 
-All servers get the same artefact, thread count and largest batch from the environment.
+Artefact, number of threads and largest batch come from the environment, the same for all peers.
 """
 
 import io
@@ -39,8 +39,8 @@ class Graph:
             feed["sigma"] = np.full((len(x), 1), self.sigma, np.float32)
         return self.session.run(None, feed)[0] * self.scale + self.shift
 
-    def many(self, blocks):
-        """One pass over several callers' rows, given back to each."""
+    def run_blocks(self, blocks):
+        """Run the rows of several callers in one pass and return the rows of each."""
         y = self(np.concatenate(blocks))
         return np.split(y, np.cumsum([len(block) for block in blocks])[:-1])
 

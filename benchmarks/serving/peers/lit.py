@@ -1,9 +1,8 @@
 # mypy: ignore-errors
-"""LitServe with batching: decode, batch, predict, unbatch, encode, as its guide has them.
+"""LitServe with batching: decode, batch, predict, unbatch and encode, as in its guide.
 
-Its handler reads JSON or forms only, so the binary route is what its own image example does:
-base64 within JSON. The answer's bytes are sent as they are. The queue by ZeroMQ is its option for
-high throughput.
+It reads JSON or forms only, so a block is sent as base64 in JSON, as in its example with images.
+The response is raw bytes. The ZeroMQ queue (`fast_queue`) is its option for high throughput.
 """
 
 import base64
@@ -27,7 +26,7 @@ class Reconstruct(ls.LitAPI):
         return inputs
 
     def predict(self, inputs):
-        ys = self.graph.many([x for _, x in inputs])
+        ys = self.graph.run_blocks([x for _, x in inputs])
         return [(kind, y) for (kind, _), y in zip(inputs, ys, strict=True)]
 
     def unbatch(self, outputs):

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
-"""An MLServer runtime: tensors of the Open Inference Protocol, batched adaptively by the server.
+"""An MLServer runtime: tensors of the Open Inference Protocol, with the server's adaptive batching.
 
-Over REST it knows no binary tensors; bytes travel in base64 (its `base64` content type).
+It has no binary tensors over REST, so a block is sent as base64 (its `base64` content type).
 """
 
 import base64
@@ -19,17 +19,17 @@ class Reconstruct(MLModel):
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        given = payload.inputs[0]
-        if given.name == "npy":
-            blocks = [read_npy(body) for body in Base64Codec.decode_input(given)]
-            output = packed(self.graph.many(blocks))
+        tensor = payload.inputs[0]
+        if tensor.name == "npy":
+            blocks = [read_npy(body) for body in Base64Codec.decode_input(tensor)]
+            output = encode_blocks(self.graph.run_blocks(blocks))
         else:
-            x = NumpyCodec.decode_input(given).astype(np.float32)
+            x = NumpyCodec.decode_input(tensor).astype(np.float32)
             output = NumpyCodec.encode_output("reconstruction", self.graph(x))
         return InferenceResponse(model_name=self.name, outputs=[output])
 
 
-def packed(blocks):
+def encode_blocks(blocks):
     data = [base64.b64encode(write_npy(y)).decode() for y in blocks]
     kind = Parameters(content_type="base64")
     return ResponseOutput(

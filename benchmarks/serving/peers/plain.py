@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""FastAPI as its tutorial has it: a pydantic model in, a pydantic model out, no batching."""
+"""FastAPI as in its tutorial: a pydantic model in, a pydantic model out, no batching."""
 
 import numpy as np
 from fastapi import FastAPI, Request, Response

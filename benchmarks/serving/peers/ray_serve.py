@@ -19,7 +19,7 @@ class Reconstruct:
 
     @serve.batch(max_batch_size=MAX_BATCH, batch_wait_timeout_s=WAIT_SECONDS)
     async def reconstruct(self, blocks):
-        return self.graph.many(blocks)
+        return self.graph.run_blocks(blocks)
 
     async def __call__(self, request: Request):
         if request.headers.get("content-type") == NPY:
@@ -30,11 +30,11 @@ class Reconstruct:
 
 
 if __name__ == "__main__":
-    ended = threading.Event()
+    stop = threading.Event()
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     serve.start(http_options={"host": "127.0.0.1", "port": PORT})
     serve.run(Reconstruct.bind(), route_prefix="/")
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    ended.wait()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    stop.wait()
     serve.shutdown()
     ray.shutdown()

@@ -1,4 +1,4 @@
-"""A server that answers every request with the same bytes, without looking at it."""
+"""A server that returns the same bytes for every request, without parsing it."""
 
 import asyncio
 import sys
@@ -6,23 +6,23 @@ from typing import cast
 
 import uvloop
 
-ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 8000\r\n\r\n" + b"0" * 8000
+RESPONSE = b"HTTP/1.1 200 OK\r\ncontent-length: 8000\r\n\r\n" + b"0" * 8000
 
 
 class Trivial(asyncio.Protocol):
-    """Answers whenever as many bytes have come as a request has."""
+    """Respond whenever the bytes of a whole request have arrived."""
 
     def __init__(self, size: int) -> None:
-        self._size, self._got = size, 0
+        self._size, self._received = size, 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        self._got += len(data)
-        while self._got >= self._size:
-            self._got -= self._size
-            self._transport.write(ANSWER)
+        self._received += len(data)
+        while self._received >= self._size:
+            self._received -= self._size
+            self._transport.write(RESPONSE)
 
 
 async def serve(port: int, size: int) -> None:

@@ -19,11 +19,11 @@ from safetensors import safe_open
 from localmoments import artefact as manifests
 from localmoments.artefact import START_POINTS, Manifest
 from trainer import checkpoint
-from trainer.__main__ import main, parser
-from trainer.commands import recipe_of
+from trainer.__main__ import make_parser, run
+from trainer.commands import choose_recipe
 from trainer.fit import fit
 from trainer.prepare import prepare
-from trainer.run import Run, new_run
+from trainer.run_folder import RunFolder, new_run
 
 TINY = (
     "training.epochs=4", "training.batch=64", "model.hidden=[16]", "sampling.start_points=9",
@@ -33,13 +33,13 @@ TINY = (
 
 @dataclass
 class Shell:
-    """`python -m trainer ...` in a folder; whatever still runs at the end is killed."""
+    """Runs `localmoments ...` in a folder; kills at the end whatever is still running."""
 
     running: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def start(self, folder: Path, *words: object, stderr: int = subprocess.PIPE):
         process = subprocess.Popen(
-            [sys.executable, "-m", "trainer", *map(str, words)],
+            [sys.executable, "-m", "localmoments.cli", *map(str, words)],
             cwd=folder, text=True, stdout=subprocess.PIPE, stderr=stderr,
             env={**os.environ, "OMP_NUM_THREADS": "1"},  # processes beside each other wait less
         )  # fmt: skip
@@ -145,8 +145,8 @@ def saved() -> Callable[..., object]:
 
 def go_on(run: Path) -> None:
     """Train to the end in this process, without the export that would follow."""
-    recipe = Run(run).recipe()
-    fit(recipe, prepare(recipe), Run(run))
+    recipe = RunFolder(run).read_recipe()
+    fit(recipe, prepare(recipe), RunFolder(run))
 
 
 @pytest.fixture(scope="session")
@@ -160,9 +160,10 @@ def train() -> Callable[..., Path]:
 
     def begin(folder: Path, *words: str) -> Path:
         with contextlib.chdir(folder):
-            run = new_run(folder / "runs", recipe_of(parser().parse_args(["fit", *words]))).folder
-            go_on(run)
-        return run
+            args = make_parser("fit", "localmoments fit").parse_args(list(words))
+            folder = new_run(folder / "runs", choose_recipe(args)[0]).path
+            go_on(folder)
+        return folder
 
     return begin
 
@@ -209,12 +210,13 @@ def typed(tmp_path, monkeypatch, capfd) -> Callable[..., tuple[int, str, str]]:
     """A command in this process, in tmp_path: (exit code, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*words: object) -> tuple[int, str, str]:
+    def type_in(*words: object) -> tuple[int, str, str]:
         capfd.readouterr()
-        code = main([str(word) for word in words])
+        command, *rest = [str(word) for word in words]
+        code = run(command, rest, f"localmoments {command}")
         return (code, *capfd.readouterr())
 
-    return run
+    return type_in
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ class TestEvaluate:
         assert after.evaluation["rows"] == 200
         text = (artefact / "card.md").read_text()
         assert "all 200 rows of later.csv" in text
-        assert "python -m trainer evaluate table@1 --quick --test later.csv  # these" in text
+        assert "localmoments evaluate table@1 --quick --test later.csv  # these" in text
 
     def test_other_data_of_the_same_width_is_judged_and_said_to_be_other(
         self, artefact, typed, verified, table, tmp_path

@@ -79,7 +79,7 @@ def test_bad_data_is_refused_by_name(make, command, refused, tmp_path):
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (["r.toml", "--set", "model.dims=4"], "x.csv has 3 columns, but the recipe's model.dims"),
+        (["r.toml", "--set", "model.dims=4"], "x.csv has 3 columns, but the recipe has model.dims"),
         (["r.toml", "--set", "model.hiden=[8]"], "model.hiden"),
         (["r.toml", "--set", "modell.hidden=[8]"], "modell"),
         (["r.toml", "--set", "criterion.kind=vae"], "criterion.kind"),
@@ -131,7 +131,7 @@ def test_a_loss_that_turns_nan_keeps_the_last_good_checkpoint_and_exports_nothin
     wild = setting("training.learning_rate=1e30", "training.epochs=400",
                    "training.checkpoint_seconds=0.000001")  # fmt: skip
     said = refused("fit", "x.csv", *tiny, *wild)
-    assert "training.learning_rate" in said and "kept in runs/x/1" in said
+    assert "training.learning_rate" in said and "in runs/x/1" in said
     state, tensors = saved(tmp_path / "runs/x/1")
     assert state.step > 0 and not state.finished
     for name, data in tensors.items():

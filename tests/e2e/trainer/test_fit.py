@@ -93,8 +93,8 @@ class TestATableWithoutARecipe:
 
     def test_says_where_it_went_and_how_far_it_came(self, fitted):
         first, progress, *_, last = fitted.stderr.splitlines()
-        assert first == "Training table on 540 rows of 3; the run is in runs/table/1."
-        assert last.startswith("models/table/1 is ready: models/table/1/card.md")
+        assert first == "Training table on 540 rows with 3 columns; the run is in runs/table/1."
+        assert last == "models/table/1 is ready; models/table/1/card.md describes it."
         assert progress.startswith("fit table: 100 %, ")
         assert "rows/s, loss " in progress and progress.endswith(" left")
 

@@ -57,7 +57,7 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_weights_and_losses(
     kill_while_training(shell, until, tmp_path, ["fit", "table.csv", *long], run, moments, saved)
     done = shell.run(tmp_path, "fit", "--resume", run)
     assert done.returncode == 0, done.stderr
-    assert f"Going on with {run}." in done.stderr
+    assert f"Resuming {run}." in done.stderr
     same_run(run, undisturbed, saved)
     verified(tmp_path / "models/table/1")
     exported = weights(tmp_path / "models/table/1")
@@ -103,8 +103,8 @@ def test_a_signal_saves_says_how_to_go_on_and_the_rest_is_the_same(
     state, _ = saved(run)
     assert state.step > 0 and not state.finished
     assert err.splitlines()[-1] == (
-        f"Stopped and saved at step {state.step} of 2700; go on with "
-        "python -m trainer fit --resume runs/table/1"
+        f"Stopped and saved at step {state.step} of 2700. Continue with "
+        "localmoments fit --resume runs/table/1"
     )
     with contextlib.chdir(tmp_path):
         resume(run)
@@ -171,7 +171,7 @@ class TestResumeRefuses:
     def test_the_checkpoint_of_another_model(self, run, refused):
         recipe = run / "recipe.json"
         recipe.write_text(recipe.read_text().replace("16", "8"))
-        assert "not a checkpoint of the recipe" in refused("fit", "--resume", run)
+        assert "does not belong to the recipe" in refused("fit", "--resume", run)
 
     @pytest.mark.parametrize("command", [("fit", "--resume"), ("export",)])
     def test_data_that_changed_meanwhile(self, run, refused, table, tmp_path, command):

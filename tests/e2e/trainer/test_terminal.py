@@ -9,25 +9,57 @@ import termios
 
 import pytest
 
-HELP = """
+LOADED = """
 import sys
-from trainer.__main__ import main
+from localmoments.cli import main
 try:
-    main(sys.argv[1:])
+    status = main(sys.argv[1:])
 except SystemExit as end:
-    heavy = {"torch", "matplotlib", "onnxruntime", "pyarrow", "sklearn"} & set(sys.modules)
-    sys.exit(end.code or sorted(heavy) or 0)
+    status = end.code or 0
+heavy = {"torch", "onnx", "onnxruntime", "sklearn", "arviz_stats", "matplotlib", "fastapi"}
+print("loaded:", *sorted(heavy & set(sys.modules)), file=sys.stderr)
+sys.exit(status)
 """
 
 
-@pytest.mark.parametrize("command", ["", "fit", "export", "evaluate", "data"])
-def test_help_comes_without_importing_torch(command, tmp_path):
-    words = [word for word in (command, "--help") if word]
+def run_and_list_imports(folder, *words):
+    """A command in a new interpreter: exit status, output, error lines, heavy packages loaded."""
     done = subprocess.run(
-        [sys.executable, "-c", HELP, *words], capture_output=True, text=True, cwd=tmp_path
+        [sys.executable, "-c", LOADED, *words], capture_output=True, text=True, cwd=folder
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"usage: python -m trainer {command}")
+    *lines, loaded = done.stderr.splitlines()
+    return done.returncode, done.stdout, lines, loaded.removeprefix("loaded:").split()
+
+
+@pytest.mark.parametrize("command", ["", "fit", "export", "evaluate", "data"])
+def test_help_is_printed_without_importing_torch(command, tmp_path):
+    words = [word for word in (command, "--help") if word]
+    status, out, errors, loaded = run_and_list_imports(tmp_path, *words)
+    assert (status, errors, loaded) == (0, [], [])
+    assert out.startswith(f"usage: localmoments {command}") and "examples:" in out
+
+
+def test_data_is_described_without_importing_torch(table, tmp_path):
+    table(tmp_path / "table.csv")
+    status, out, errors, loaded = run_and_list_imports(tmp_path, "data", "table.csv")
+    assert (status, errors, loaded) == (0, [], [])
+    assert "height" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["fit", "digits-dae", "--set", "training.epochs"], "key=value"),
+        (["fit", "digits-dae", "--set", "training.epohcs=3"], "did you mean epochs"),
+        (["fit", "table.csv", "--set", "data.columns=mean"], "a list of column names"),
+        (["fit", "missing.csv"], "missing.csv"),
+    ],
+)
+def test_a_mistake_is_reported_before_torch_is_imported(words, part, table, tmp_path):
+    table(tmp_path / "table.csv")
+    status, out, errors, loaded = run_and_list_imports(tmp_path, *words)
+    assert (status, out, loaded) == (2, "", [])
+    assert len(errors) == 1 and errors[0].startswith("error: ") and part in errors[0]
 
 
 def everything(reader: int, process: subprocess.Popen[str]) -> str:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localmoments.arrays import Floats
+from localmoments.arrays import Arrays, Floats
 from localmoments.chain import draw_starts, encode_state, make_transition, positions
 from localmoments.errors import ComputeError, DivergedError, OverloadError, UnusableAnswerError
-from localmoments.model import Arrays, Model
+from localmoments.model import Model
 from localmoments.transition import Clamp, Transition
 from service.engine.batcher import Batcher
 from service.engine.chain_job import ChainJob, StepRange

@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from localmoments.arrays import Arrays
 from localmoments.errors import UnusableAnswerError
-from localmoments.model import Arrays, Model
+from localmoments.model import Model
 from service.engine.batcher import Batcher
 from service.engine.executor import Executor
 

@@ -119,12 +119,12 @@ def test_a_key_is_sent_in_either_way(locked: Any, headers: dict[str, str]) -> No
         ({"authorization": "Bearer  "}, "is needed"),
         ({"authorization": "Basic cjpyLXNlY3JldA=="}, "is needed"),
         ({"x-api-key": ""}, "is needed"),
-        ({"authorization": "Bearer r-secre"}, "is not known"),
-        ({"authorization": "Bearer r-secret2"}, "is not known"),
-        ({"authorization": "Bearer R-SECRET"}, "is not known"),
-        ({"x-api-key": hashlib.sha256(b"r-secret").hexdigest()}, "is not known"),
-        ({"x-api-key": "näh".encode("latin-1")}, "is not known"),
-        ({"x-api-key": "wrong", "authorization": "Bearer r-secret"}, "is not known"),
+        ({"authorization": "Bearer r-secre"}, "is unknown"),
+        ({"authorization": "Bearer r-secret2"}, "is unknown"),
+        ({"authorization": "Bearer R-SECRET"}, "is unknown"),
+        ({"x-api-key": hashlib.sha256(b"r-secret").hexdigest()}, "is unknown"),
+        ({"x-api-key": "näh".encode("latin-1")}, "is unknown"),
+        ({"x-api-key": "wrong", "authorization": "Bearer r-secret"}, "is unknown"),
     ],
 )
 def test_anything_else_is_no_key(locked: Any, problem: Any, headers: Any, words: str) -> None:
@@ -164,7 +164,7 @@ def test_requests_of_a_key_are_counted_and_not_anothers(fresh: Any, problem: Any
     for _ in range(2):
         assert fresh.get("/models", headers=poor).status_code == 200
     answer = fresh.get("/models", headers=poor)
-    problem(answer, 429, "'poor' has used up its 3 requests a minute")
+    problem(answer, 429, "'poor' has used its 3 requests per minute")
     assert 1 <= int(answer.headers["retry-after"]) <= 20
     assert fresh.get("/models", headers=bearer("reader")).status_code == 200
 
@@ -186,7 +186,7 @@ def test_work_is_charged_as_documented(
     assert fresh.request(method, path, json=body, headers=poor).status_code == 200
     rest = {"x": [[0.5] * 8] * (101 - cost)}
     answer = fresh.post("/reconstruct", json=rest, headers=poor)
-    problem(answer, 429, "100 row-steps a minute")
+    problem(answer, 429, "100 row-steps per minute")
     assert answer.headers["retry-after"] == "1"  # for one row-step too many, 0.6 seconds
     last = {"x": rest["x"][1:]}
     assert fresh.post("/reconstruct", json=last, headers=poor).status_code == 200
@@ -215,5 +215,5 @@ def test_only_admin_sees_the_chains_of_others() -> None:
         for n in SECRETS
     ]
     ring = Keyring(keys)
-    seen = {n: ring.holder(Headers(bearer(n))).caller.sees_all for n in SECRETS}
+    seen = {n: ring.find(Headers(bearer(n))).caller.sees_all for n in SECRETS}
     assert seen == {"reader": False, "sampler": False, "admin": True, "poor": False}

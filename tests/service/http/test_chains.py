@@ -38,8 +38,8 @@ def test_moments_at_a_walker_are_those_at_its_point(client: Any, problem: Any) -
     x = client.get(f"/chains/{chain}").json()["x"][2]
     there = client.get(f"/moments?chain={chain}&walker=2").json()
     assert there == client.get("/moments?x=" + ",".join(map(str, x))).json()
-    problem(client.get(f"/moments?chain={chain}&walker=3"), 422, "has 3")
-    problem(client.get(f"/moments?chain={chain}&x=1"), 422, "one of the three")
+    problem(client.get(f"/moments?chain={chain}&walker=3"), 422, "less than 3")
+    problem(client.get(f"/moments?chain={chain}&x=1"), 422, "exactly one of")
     problem(client.get(f"/moments?chain={'0' * 32}"), 404, "no chain")
 
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from localmoments.errors import InputError, UnusableAnswerError
 from service.http.encodings import (
+    parse_base64_row,
+    parse_json_rows,
+    parse_npy_rows,
+    parse_row,
     read_json,
-    row_of_base64,
-    row_of_text,
-    rows_of_json,
-    rows_of_npy,
     write_json,
     write_npy,
     write_npz,
@@ -36,7 +36,7 @@ def rows() -> Any:
 
 
 def test_json_gives_back_the_same_bits(rows: Any) -> None:
-    again = rows_of_json(read_json(write_json({"x": rows}))["x"])
+    again = parse_json_rows(read_json(write_json({"x": rows}))["x"])
     assert np.array_equal(again, rows)
 
 
@@ -46,17 +46,17 @@ def test_json_is_what_orjson_writes_in_one_go(rows: Any) -> None:
 
 
 def test_npy_gives_back_the_same_bits(rows: Any) -> None:
-    assert np.array_equal(rows_of_npy(write_npy(rows)), rows)
+    assert np.array_equal(parse_npy_rows(write_npy(rows)), rows)
 
 
 @pytest.mark.parametrize("dtype", ["<f4", ">f8", "<f2", "<i8", "u1"])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_npy_takes_every_real_type_and_order(dtype: str, order: Any) -> None:
     array = np.arange(6).reshape(2, 3).astype(dtype, order=order)
-    rows = rows_of_npy(npy(array))
+    rows = parse_npy_rows(npy(array))
     assert np.array_equal(rows, array.astype(np.float64))
     assert rows.flags.c_contiguous  # or orjson cannot write them back
-    assert np.array_equal(rows_of_npy(npy(array, version=(2, 0))), array.astype(np.float64))
+    assert np.array_equal(parse_npy_rows(npy(array, version=(2, 0))), array.astype(np.float64))
 
 
 def test_npz_holds_arrays_and_words(rows: Any) -> None:
@@ -66,11 +66,11 @@ def test_npz_holds_arrays_and_words(rows: Any) -> None:
 
 
 def test_a_point_in_a_query_is_what_it_says() -> None:
-    assert np.array_equal(row_of_text("0.5,-1,2e-3"), [0.5, -1, 2e-3])
+    assert np.array_equal(parse_row("0.5,-1,2e-3"), [0.5, -1, 2e-3])
     raw = np.array([0.1, -2.5, 3e7], "<f4")
     text = base64.urlsafe_b64encode(raw.tobytes()).decode()
     for written in (text, text.rstrip("=")):
-        assert np.array_equal(row_of_base64(written), raw.astype(np.float64))
+        assert np.array_equal(parse_base64_row(written), raw.astype(np.float64))
 
 
 @pytest.mark.parametrize(
@@ -81,12 +81,12 @@ def test_a_point_in_a_query_is_what_it_says() -> None:
 )  # fmt: skip
 def test_json_that_is_not_rows_of_numbers_is_refused(value: Any) -> None:
     with pytest.raises(InputError, match=r"^x .*\.$"):
-        rows_of_json(value)
+        parse_json_rows(value)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"3", b'{"x": NaN}', b'{"x": 1e999}', b"\xff"])
 def test_a_body_that_is_no_json_object_is_refused(body: bytes) -> None:
-    with pytest.raises(InputError, match=r"^The body is .*\.$"):
+    with pytest.raises(InputError, match=r"^The body .*\.$"):
         read_json(body)
 
 
@@ -120,20 +120,20 @@ HUGE = b"\x93NUMPY\x01\x00v\x00" + (
 )
 def test_an_npy_body_that_is_not_rows_of_numbers_is_refused(body: bytes) -> None:
     with pytest.raises(InputError, match=r"\.$"):
-        rows_of_npy(body)
+        parse_npy_rows(body)
 
 
 @given(st.binary(max_size=200))
 def test_noise_after_the_magic_is_refused_or_read(noise: bytes) -> None:
     for start in (b"", b"\x93NUMPY", b"\x93NUMPY\x01\x00\x36\x00"):
         with contextlib.suppress(InputError):
-            assert rows_of_npy(start + noise).ndim == 2
+            assert parse_npy_rows(start + noise).ndim == 2
 
 
 @pytest.mark.parametrize("text", ["", "1,", "1;2", "a", "1_0", "0x1", "nan", "1,inf", "1 2"])
 def test_a_text_that_is_no_point_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"\.$"):
-        row_of_text(text)
+        parse_row(text)
 
 
 @pytest.mark.parametrize(
@@ -142,14 +142,14 @@ def test_a_text_that_is_no_point_is_refused(text: str) -> None:
 def test_a_base64_that_is_no_point_is_refused(text: str) -> None:
     """The last is NaN."""
     with pytest.raises(InputError, match=r"\.$"):
-        row_of_base64(text)
+        parse_base64_row(text)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_gets_neither_in_nor_out(bad: float) -> None:
     rows = np.array([[1.0, 2.0], [3.0, bad]])
     with pytest.raises(InputError, match=r"^x\[1\]\[1\] is -?(nan|inf)"):
-        rows_of_npy(npy(rows))
+        parse_npy_rows(npy(rows))
     for write in (write_json, write_npz):
         with pytest.raises(UnusableAnswerError, match="mean"):
             write({"mean": rows})

@@ -39,10 +39,10 @@ def test_no_file_is_no_keys() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "holds no key"),
-        ("# nothing", "holds no key"),
-        ("[[key", "is not TOML"),
-        ("\udcff", "is not TOML"),
+        ("", "contains no key"),
+        ("# nothing", "contains no key"),
+        ("[[key", "is not valid TOML"),
+        ("\udcff", "is not valid TOML"),
         ('[key]\nname = "a"', "key: input should be a valid list"),
         ("[[keys]]\n", "keys: there is no such field"),
         ('[[key]]\nname = "a"', "key 1: sha256: field required; key 1: scopes: field required"),
@@ -59,8 +59,8 @@ def test_no_file_is_no_keys() -> None:
         (entry(more="row_steps_per_minute = -1"), "row_steps_per_minute: input should be greater"),
         (entry(more='requests_per_minute = "9"'), "input should be a valid integer"),
         (entry(more="requests_per_minute = 1.5"), "input should be a valid integer"),
-        (entry() + entry(sha256=B), "has two keys of the name 'alice'"),
-        (entry() + entry("bob", A.upper()), "has one sha256 for both 'alice' and 'bob'"),
+        (entry() + entry(sha256=B), "has two keys named 'alice'"),
+        (entry() + entry("bob", A.upper()), "has the same sha256 for 'alice' and 'bob'"),
     ],
 )
 def test_a_fault_is_one_sentence(file: Path, text: str, words: str) -> None:
@@ -97,7 +97,7 @@ def test_a_new_keys_entry_is_a_file_and_holds_its_secrets_digest(file: Path) -> 
 
 @pytest.mark.parametrize("name", ["", "Alice", 'a"', "a\n", "a b", "x" * 65])
 def test_a_new_key_has_a_sound_name(name: str) -> None:
-    with pytest.raises(SettingsError, match="is made of a-z"):
+    with pytest.raises(SettingsError, match="may contain a-z"):
         new_key(name, ["read"])
 
 

@@ -7,7 +7,7 @@ from starlette.requests import Request
 
 from localmoments.errors import MediaTypeError, NotAcceptableError
 from service.http.encodings import JSON, NPY
-from service.http.negotiation import answer_format, body_format
+from service.http.negotiation import body_format, response_format
 
 
 def request(**headers: str) -> Request:
@@ -32,17 +32,17 @@ def request(**headers: str) -> Request:
     ],
 )
 def test_the_answers_format_is_what_accept_likes_best(accept: str, expected: str) -> None:
-    assert answer_format(request(accept=accept), (JSON, NPY)) == expected
+    assert response_format(request(accept=accept), (JSON, NPY)) == expected
 
 
 def test_without_accept_the_first_format_is_given() -> None:
-    assert answer_format(request(), (JSON, NPY)) == JSON
+    assert response_format(request(), (JSON, NPY)) == JSON
 
 
 @pytest.mark.parametrize("accept", ["text/html", "image/*", f"{JSON};q=0", "nonsense"])
 def test_a_caller_who_takes_nothing_of_ours_is_told(accept: str) -> None:
     with pytest.raises(NotAcceptableError, match=f"{JSON} or {NPY}"):
-        answer_format(request(accept=accept), (JSON, NPY))
+        response_format(request(accept=accept), (JSON, NPY))
 
 
 def test_the_bodys_format_is_what_it_says() -> None:

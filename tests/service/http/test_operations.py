@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.http.logging import JsonLines
+from service.http.logging import JsonFormatter
 
 
 def test_a_process_with_a_model_is_alive_and_ready(client: Any) -> None:
@@ -74,7 +74,7 @@ def test_a_log_line_is_one_json_object() -> None:
     except ValueError:
         record = logging.LogRecord("a", 40, "", 1, "%s\n", ("b",), sys.exc_info())
     record.fields = {"status": 500, "odd": {1}}
-    text = JsonLines().format(record)
+    text = JsonFormatter().format(record)
     line = json.loads(text)
     assert "\n" not in text and line["message"] == "b\n" and line["status"] == 500
     assert line["level"] == "error" and "ValueError: two" in line["exception"]

@@ -9,7 +9,7 @@ import pytest
 
 from localmoments import errors
 from service.app import create_app
-from service.http.problems import KINDS, kind_of
+from service.http.problems import KINDS, find_kind
 from service.settings import Settings
 
 
@@ -21,9 +21,9 @@ def every(family: type[Exception]) -> list[type[Exception]]:
 def test_every_error_of_ours_has_one_status(family: type[Exception]) -> None:
     abstract = (errors.LocalMomentsError, errors.RequestError, errors.SettingsError)
     assert (family in KINDS) == (family not in abstract)
-    assert 400 <= kind_of(family("x")).status < 600
+    assert 400 <= find_kind(family("x")).status < 600
     if issubclass(family, errors.RequestError) and family not in abstract:
-        assert kind_of(family("x")).status < 500
+        assert find_kind(family("x")).status < 500
 
 
 def test_errors_are_drawn_in_their_tree() -> None:
@@ -40,7 +40,7 @@ def test_names_of_problems_tell_statuses_apart() -> None:
     "path", ["/web/no.js", "/nothing", "/models/", "/models/a/b", "/%2e%2e/etc"]
 )
 def test_an_unknown_path_is_a_problem(client: Any, problem: Any, path: str) -> None:
-    problem(client.get(path), 404, "There is nothing at")
+    problem(client.get(path), 404, "Nothing is at")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_wrong_method_is_a_problem_that_says_the_right_ones(
     client: Any, problem: Any, method: str, path: str, right: str
 ) -> None:
     answer = client.request(method, path)
-    problem(answer, 405, f"does not take {method}")
+    problem(answer, 405, f"does not support {method}")
     assert right in answer.headers["allow"]
 
 

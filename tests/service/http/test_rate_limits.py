@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localmoments.errors import RateError, TooLargeError
-from service.http.rate_limits import Allowance
+from service.http.rate_limits import RateLimit
 
 
 class Clock:
@@ -23,7 +23,7 @@ def clock() -> Clock:
     return Clock()
 
 
-def refusal(allowance: Allowance, cost: int) -> Any:
+def refusal(allowance: RateLimit, cost: int) -> Any:
     with pytest.raises(RateError) as refused:
         allowance.charge(cost)
     return refused.value
@@ -31,7 +31,7 @@ def refusal(allowance: Allowance, cost: int) -> Any:
 
 @pytest.mark.parametrize("most", [1, 7, 60, 600, 999_983])
 def test_a_minutes_worth_can_be_had_at_once_and_no_more(clock: Clock, most: int) -> None:
-    allowance = Allowance("alice", "requests", most, clock)
+    allowance = RateLimit("alice", "requests", most, clock)
     for _ in range(min(most, 1000) - 1):
         allowance.charge(1)
     allowance.charge(most - min(most, 1000) + 1)
@@ -39,7 +39,7 @@ def test_a_minutes_worth_can_be_had_at_once_and_no_more(clock: Clock, most: int)
 
 
 def test_waiting_as_told_is_enough_and_less_is_not(clock: Clock) -> None:
-    allowance = Allowance("alice", "row-steps", 1000, clock)
+    allowance = RateLimit("alice", "row-steps", 1000, clock)
     allowance.charge(900)
     wait = refusal(allowance, 400).retry_after
     assert wait == pytest.approx(60 * 300 / 1000)
@@ -50,7 +50,7 @@ def test_waiting_as_told_is_enough_and_less_is_not(clock: Clock) -> None:
 
 
 def test_a_refused_charge_costs_nothing(clock: Clock) -> None:
-    allowance = Allowance("alice", "requests", 10, clock)
+    allowance = RateLimit("alice", "requests", 10, clock)
     allowance.charge(6)
     for _ in range(100):
         refusal(allowance, 5)
@@ -58,24 +58,26 @@ def test_a_refused_charge_costs_nothing(clock: Clock) -> None:
 
 
 def test_idleness_saves_up_one_minute_and_not_two(clock: Clock) -> None:
-    allowance = Allowance("alice", "requests", 10, clock)
+    allowance = RateLimit("alice", "requests", 10, clock)
     clock.now += 3600
     allowance.charge(10)
     refusal(allowance, 1)
 
 
 def test_what_no_wait_would_allow_is_too_large(clock: Clock) -> None:
-    allowance = Allowance("alice", "row-steps", 1000, clock)
-    with pytest.raises(TooLargeError, match=r"costs 1001 row-steps, but 1000 are all .*'alice'"):
+    allowance = RateLimit("alice", "row-steps", 1000, clock)
+    with pytest.raises(
+        TooLargeError, match=r"costs 1001 row-steps, but the key 'alice' is limited to 1000"
+    ):
         allowance.charge(1001)
     allowance.charge(1000)
 
 
 def test_a_refusal_names_the_key_the_limit_and_the_wait(clock: Clock) -> None:
-    allowance = Allowance("alice", "requests", 2, clock)
+    allowance = RateLimit("alice", "requests", 2, clock)
     allowance.charge(2)
     assert str(refusal(allowance, 1)) == (
-        "The key 'alice' has used up its 2 requests a minute; this can be had in 30 seconds."
+        "The key 'alice' has used its 2 requests per minute. Retry in 30 seconds."
     )
 
 
@@ -87,7 +89,7 @@ def test_no_stretch_of_time_holds_more_than_a_minutes_worth_and_what_flowed_in(
     most: int, events: list[tuple[float, int]]
 ) -> None:
     clock, taken = Clock(), []
-    allowance = Allowance("alice", "requests", most, clock)
+    allowance = RateLimit("alice", "requests", most, clock)
     for pause, cost in events:
         clock.now += pause
         try:

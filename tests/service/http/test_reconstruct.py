@@ -76,7 +76,7 @@ def test_parameters_of_the_body_win_over_the_query(client: Any, x: Any, problem:
         ({"x": []}, 422, "no rows"),
         ({"x": [[]]}, 422, "empty rows"),
         ({"x": [[1, 2, 3]]}, 422, "x has 3 columns, but tiny@1 takes 8"),
-        ({"x": [[1] * 8, [1] * 7]}, 422, "rows of 7 and of 8"),
+        ({"x": [[1] * 8, [1] * 7]}, 422, "got 7 and 8"),
         ({"x": [[1e38] * 8]}, 422, "x[0][0] is 1e+38, which is too far"),
         ({"x": [[-1e308] * 8]}, 422, "too far"),
         ({"x": [["1"] * 8]}, 422, "not a number"),
@@ -100,6 +100,7 @@ def test_what_does_not_fit_is_said_in_a_sentence(
 
 def test_limits_are_said_with_both_numbers(make_client: Any, problem: Any) -> None:
     client = make_client(max_rows=3)
-    problem(client.post("/reconstruct", json={"x": [[1] * 8] * 4}), 413, "4 rows, but 3")
+    problem(client.post("/reconstruct", json={"x": [[1] * 8] * 4}), 413, "4 rows; the limit is 3")
     client = make_client(max_answer_values=31)
-    problem(client.post("/reconstruct", json={"x": [[1] * 8] * 4}), 413, "32 numbers, but 31")
+    body = {"x": [[1] * 8] * 4}
+    problem(client.post("/reconstruct", json=body), 413, "32 numbers; the limit is 31")

@@ -26,8 +26,8 @@ BAD: dict[str, tuple[int, str, dict[str, Any]]] = {
     "start": (422, "start", {"start": "here"}),
     "start of two kinds": (422, "start", {"start": {"points": [ROW], "chain": "0" * 32}}),
     "narrow points": (422, "start.points has 3 columns", {"start": {"points": [[1, 2, 3]]}}),
-    "ragged points": (422, "start.points has rows of 1", {"start": {"points": [[1], [1, 2]]}}),
-    "words for points": (422, "start.points holds", {"start": {"points": [["a"] * 8]}}),
+    "ragged points": (422, "start.points must have rows", {"start": {"points": [[1], [1, 2]]}}),
+    "words for points": (422, "start.points contains", {"start": {"points": [["a"] * 8]}}),
     "no points": (422, "start.points has no rows", {"start": {"points": []}}),
     "far points": (422, "start.points[0][0] is 1e+38", {"start": {"points": [[1e38, *ROW[1:]]]}}),
     "points for others": (422, "2 points for 3 walkers",
@@ -95,7 +95,7 @@ def test_a_limit_on_the_answer_does_not_bind_a_stream(make_client: Any, problem:
 def test_time_that_is_over_leaves_the_chain_where_it_came(client: Any, problem: Any) -> None:
     still = {"mask": [True] * 8, "values": ROW}  # so that it can go on for long
     asked = {"clamp": still, "steps": 40_000, "thin": 100_000, "timeout_ms": 150}
-    body = problem(client.post("/sample", json=asked), 408, "the chain is kept at step")
+    body = problem(client.post("/sample", json=asked), 408, "The chain is kept at step")
     standing = client.get(f"/chains/{body['chain']}").json()
     assert standing["step"] == body["step"] < 40_000 and standing["busy"] is False
     assert body["resume"] == {"chain": body["chain"], "from_step": 0, "steps": 40_000}

@@ -70,7 +70,7 @@ def test_everything_in_the_index_is_ready(client: Any, problem: Any) -> None:
     assert "gibbs.onnx" in refused["reason"]
     assert client.post("/v2/repository/index", json={"ready": True}).json() == ready
     problem(client.post("/v2/repository/index", json={"raedy": True}), 422, "raedy")
-    problem(client.post("/v2/repository/index", content=b"x"), 422, "not JSON")
+    problem(client.post("/v2/repository/index", content=b"x"), 422, "not valid JSON")
 
 
 def test_metrics_count_requests_by_route_template(client: Any) -> None:

@@ -11,12 +11,11 @@ from localmoments.artefact import START_POINTS, WEIGHTS, Graph
 from localmoments.model import Model
 from trainer.autoencoder import AutoEncoder
 from trainer.config import make_recipe
-from trainer.export import describe, make_chains
+from trainer.export import describe, set_up_chains
 from trainer.fit import fit
-from trainer.graphs import kernel_graph, model_graphs
-from trainer.onnx_files import write_graph
+from trainer.graphs import kernel_graph, model_graphs, write_graph
 from trainer.prepare import prepare
-from trainer.run import new_run
+from trainer.run_folder import new_run
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -29,7 +28,7 @@ def own_cache(tmp_path_factory):
 
 def served(recipe, prepared, ae, folder, kernels):
     """A model with some of the kernels, and only the graphs that figures need."""
-    chains = make_chains(recipe, prepared, ae)
+    chains = set_up_chains(recipe, prepared, ae)
     chains = replace(chains, kernels={name: chains.kernels[name] for name in kernels})
     save_file({**ae.state_dict(), START_POINTS: chains.starts.contiguous()}, folder / WEIGHTS)
     specs = {name: model_graphs(ae)[name] for name in ("reconstruct", "encode", "moments")}

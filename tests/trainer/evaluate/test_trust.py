@@ -8,7 +8,7 @@ import pytest
 from localmoments import artefact as manifests
 from localmoments.artefact import PERCENTILES
 from localmoments.model import Model
-from localmoments.trust import percentile, typicality_statistic
+from localmoments.trust import find_percentile, typicality_statistics
 from trainer.data import load, split
 from trainer.evaluate.local import reconstruction
 from trainer.evaluate.trust import (
@@ -80,7 +80,7 @@ def test_percentiles_are_those_of_the_statistic(exact):
     model, _, prepared = exact
     rows = model.manifest.normaliser.to_model(prepared.dataset.source.take(np.arange(700)))
     got = typical_quantiles(model, rows, 0.5)
-    t = typicality_statistic(model, rows, 0.5)
+    t = typicality_statistics(model, rows, 0.5)
     assert len(got) == PERCENTILES and list(got) == sorted(got)
     np.testing.assert_allclose([got[0], got[50], got[100]], np.quantile(t, [0, 0.5, 1]))
 
@@ -101,7 +101,9 @@ def test_held_out_rows_of_a_shipped_model_pass_at_its_level(name):
     assert moments_sigma_for(model, z) == m.moments_sigma
     figures = reconstruction(model, x.astype(np.float64))
     assert figures["reconstruction"] <= figures["denoising"] < figures["noise"]
-    ranks = [percentile(t, m.typical) for t in typicality_statistic(model, z, m.moments_sigma)]
+    ranks = [
+        find_percentile(t, m.typical) for t in typicality_statistics(model, z, m.moments_sigma)
+    ]
     assert 35 < np.median(ranks) < 65 and np.mean(np.array(ranks) >= 99.5) < 0.05
 
 
