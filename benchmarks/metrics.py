@@ -1,4 +1,4 @@
-"""Do the metrics rank sets of images as a person would? One table for MNIST.
+"""Do the metrics rank sets of images as a person would? A table for MNIST.
 
     python benchmarks/metrics.py --data PATH [--models DIR] [--quick] [--only NAME ...]
 
@@ -26,34 +26,34 @@ from localmoments.arrays import Floats
 from localmoments.errors import DivergedError
 from localmoments.model import Model
 from trainer.commands import find_artefact
-from trainer.data import load, split
-from trainer.evaluate import Plan, Watch, open_model, plan_for, read_record, rows_for
-from trainer.evaluate.comparison import Reference, make_reference
-from trainer.evaluate.context import LOST, Court, centres, convene
-from trainer.evaluate.metrics import ERRORS, SampleSet, real_against_real, set_figures, subset
-from trainer.judging import data_options
-from trainer.markdown import table
-from trainer.metrics_report import REAL, number_with_error
+from trainer.data import load
+from trainer.evaluate import Budget, budget_for, read_split, rows_for, split_again
+from trainer.evaluate.command import data_options
+from trainer.evaluate.comparison import (
+    ERRORS,
+    Reference,
+    SampleSet,
+    compare_real_rows,
+    compare_set,
+    make_reference,
+    pick_rows,
+)
+from trainer.evaluate.context import DIVERGED, Context, k_means_centres, make_context
+from trainer.evaluate.report import REAL, SAMPLE_FIGURES, number_with_error, table
+from trainer.progress import track
 
 RESULTS = Path(__file__).parent / "results"
 VERSION = 1  # of the metrics: raise it when a formula changes
 SHRUNK = 0.8
-COLUMNS = {
-    "log-likelihood": "Parzen, nats",
-    "density": "density",
-    "coverage": "coverage",
-    "kernel distance": "kernel distance",
-    "Fréchet distance": "Fréchet distance",
-    "class entropy": "class entropy",
-    "sliced Wasserstein": "sliced Wasserstein",
-}
+COLUMNS = [name for name in SAMPLE_FIGURES if name not in ("bandwidth", "samples")]
+SHRUNKEN_FEATURES = f"features × {SHRUNK}"
+
 Figures = dict[str, Any]
-Shrink = "features × 0.8"
 
 
-def sets_of_images(court: Court, count: int) -> dict[str, Callable[[], SampleSet]]:
+def sets_of_images(context: Context, count: int) -> dict[str, Callable[[], SampleSet]]:
     """Sets that need no model, by name."""
-    x, labels = court.rows.train.x, court.rows.train.labels
+    x, labels = context.rows.train.x, context.rows.train.labels
     assert labels is not None
     rng = np.random.default_rng(0)
     pick = np.sort(rng.choice(len(x), min(count, len(x)), replace=False))
@@ -65,23 +65,24 @@ def sets_of_images(court: Court, count: int) -> dict[str, Callable[[], SampleSet
         return np.asarray(means[np.searchsorted(classes, labels[pick])], np.float32)
 
     return {
-        "training rows": lambda: SampleSet(subset(x, count)),
+        "training rows": lambda: SampleSet(pick_rows(x, count)),
         "one repeated image": lambda: SampleSet(np.repeat(x[pick[:1]], count, axis=0)),
         "class means": lambda: SampleSet(class_means()),
         f"images shrunk to the mean, × {SHRUNK}": lambda: SampleSet(
             np.asarray(mean + SHRUNK * (x[pick] - mean), np.float32)
         ),
-        "k-means centres": lambda: SampleSet(centres(court, count)),
+        "k-means centres": lambda: SampleSet(k_means_centres(context, count)),
     }
 
 
-def draw_samples(court: Court) -> SampleSet:
+def draw_samples(context: Context) -> SampleSet:
     """By the model's default kernel, scale and emission, from noise."""
-    plan = court.plan
-    steps = plan.kept_steps(plan.kept)
-    with court.watch.part(court.model.manifest.reference, plan.walkers * plan.many_steps) as tick:
-        drawn = court.walked(plan.walkers, plan.many_steps, steps, tick, seed=1)
-    return SampleSet(drawn.rows(court.emission), drawn.chains)
+    budget = context.budget
+    steps = budget.kept_steps(budget.kept)
+    label, total = context.model.manifest.reference, budget.walkers * budget.many_steps
+    with track(context.stream, label, total) as advance:
+        drawn = context.draw(budget.walkers, budget.many_steps, steps, advance, seed=1)
+    return SampleSet(drawn.rows(context.emission), drawn.chains)
 
 
 class Table:
@@ -117,19 +118,20 @@ class Table:
             errors = found.get(ERRORS, {})
             cells = [number_with_error(found[c], errors.get(c)) if c in found else ""
                      for c in COLUMNS]  # fmt: skip
-            lines.append([name, *(cells if "lost" not in found else [LOST, *[""] * 6])])
+            lines.append([name, *(cells if "diverged" not in found else [DIVERGED, *[""] * 6])])
         facts = ", ".join(f"{k}: {v}" for k, v in self.facts.items())
         return (
             "# Metrics of sets of MNIST images\n\nMade by `python benchmarks/metrics.py`. A figure "
             "is followed by its standard error, which includes what another run of the sampler and "
             "other test rows would change. Parzen of real against real is of half the test rows "
             f"under windows on the other half, so on fewer windows than the others.\n\n{facts}.\n\n"
-            + table(["", *COLUMNS.values()], lines)
+            + table(["", *(SAMPLE_FIGURES[name] for name in COLUMNS)], lines)
             + "\n"
         )
 
 
 def key_of(*parts: object) -> str:
+    """A hash of everything that a row depends on."""
     return hashlib.sha256(repr((VERSION, *parts)).encode()).hexdigest()[:16]
 
 
@@ -139,69 +141,70 @@ def model_key(model: Model) -> object:
     return (sorted(graphs.items()), m.default_kernel, m.kernels[m.default_kernel].scale)
 
 
-def shipped(models: Path) -> list[Path]:
+def shipped_models(models: Path) -> list[Path]:
     """The newest version of every model of MNIST."""
     names = sorted(p.name for p in models.iterdir() if p.name.startswith("mnist-"))
     return [find_artefact(name, models) for name in names]
 
 
-def figures_of(court: Court, reference: Reference, samples: SampleSet) -> Figures:
-    return set_figures(samples, court.rows, reference, court.features, image=True).figures
+def figures_of(context: Context, reference: Reference, samples: SampleSet) -> Figures:
+    return compare_set(samples, context.rows, reference, context.features, image=True).figures
 
 
-def shrunken_features(court: Court, reference: Reference, count: int) -> Figures:
+def shrunken_features(context: Context, reference: Reference, count: int) -> Figures:
     """No images have these features, so the figures of images are left out."""
-    features = court.features
+    features = context.features
 
     class Shrunken:
-        words = Shrink
+        description = SHRUNKEN_FEATURES
 
         def __call__(self, x: Floats) -> Floats:
             return np.asarray(SHRUNK * features(x), np.float32)
 
     shrunken = replace(reference, features=Shrunken())
-    found = shrunken.compare(subset(court.rows.train.x, count))
+    found = shrunken.compare(pick_rows(context.rows.train.x, count))
     del found["sliced Wasserstein"]
     errors = {name: estimate.error for name, estimate in found.items()}
     return {**{name: estimate.value for name, estimate in found.items()}, ERRORS: errors}
 
 
-def run(data: str, models: Path, out: Path, plan: Plan, only: list[str]) -> None:
-    folders = shipped(models)
-    first = open_model(folders[0])
+def run(data: str, models: Path, out: Path, budget: Budget, only: list[str]) -> None:
+    folders = shipped_models(models)
+    first = Model.open(folders[0])
     options = data_options(first.manifest.recipe["data"], data)
     dataset = load(options, None)
-    parts = split(dataset, options)
-    rows = rows_for(dataset, parts, first.manifest.normaliser, read_record(first.manifest))
-    court = convene(first, dataset, rows, plan, Watch(sys.stderr))
-    reference = make_reference(rows.test.x, court.features, plan.set_rows)
+    record = read_split(first.manifest)
+    split = split_again(dataset, options, record)
+    rows = rows_for(dataset, split, first.manifest.normaliser, record)
+    context = make_context(first, dataset, rows, budget, sys.stderr)
+    reference = make_reference(rows.test.x, context.features, budget.set_rows)
     assert reference is not None, "MNIST has enough test rows"
-    count = plan.walkers * plan.kept
+    count = budget.walkers * budget.kept
     results = Table(out, only)
-    results.facts = {"features": court.features.words, "sets": reference.words,
+    results.facts = {"features": context.features.description, "sets": reference.description,
                      "test rows": len(rows.test)}  # fmt: skip
-    common = (dataset.fingerprint, repr(plan))
+    common = (dataset.fingerprint, repr(budget))
 
-    results.fill(REAL, key_of(common), lambda: real_against_real(
-        rows, reference, court.features, image=True).figures)  # fmt: skip
-    sets = sets_of_images(court, count)
+    results.fill(REAL, key_of(common), lambda: compare_real_rows(
+        rows, reference, context.features, image=True).figures)  # fmt: skip
+    sets = sets_of_images(context, count)
     for name, make in sets.items():
         results.fill(name, key_of(common, name),
-                     lambda make=make: figures_of(court, reference, make()))  # type: ignore[misc]  # fmt: skip
-    results.fill(Shrink, key_of(common, Shrink),
-                 lambda: shrunken_features(court, reference, count))  # fmt: skip
-    names = [REAL, *sets, Shrink]
+                     lambda make=make: figures_of(context, reference, make()))  # type: ignore[misc]  # fmt: skip
+    results.fill(SHRUNKEN_FEATURES, key_of(common, SHRUNKEN_FEATURES),
+                 lambda: shrunken_features(context, reference, count))  # fmt: skip
+    names = [REAL, *sets, SHRUNKEN_FEATURES]
     for folder in folders:
-        model = open_model(folder)
-        here = replace(court, model=model)
+        model = Model.open(folder)
+        here = replace(context, model=model)
 
-        def judge(here: Court = here) -> Figures:
+        def evaluate(here: Context = here) -> Figures:
             try:
                 return figures_of(here, reference, draw_samples(here))
             except DivergedError:
-                return {"lost": True}
+                return {"diverged": True}
 
-        results.fill(model.manifest.name, key_of(common, model_key(model)), judge)
+        results.fill(model.manifest.name, key_of(common, model_key(model)), evaluate)
         names.append(model.manifest.name)
     results.keep(names)
     print(results.text())
@@ -215,8 +218,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="1,000 samples instead of 10,000")
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="only these rows")
     args = parser.parse_args()
-    plan = replace(plan_for(784, quick=args.quick, search=False), baseline=True)
-    run(args.data, args.models, args.out, plan, args.only)
+    budget = replace(budget_for(784, quick=args.quick, search=False), baseline=True)
+    run(args.data, args.models, args.out, budget, args.only)
 
 
 if __name__ == "__main__":

@@ -25,14 +25,14 @@ import theory_plots as plots
 import torch
 
 from localmoments.arrays import Doubles
+from localmoments.model import Model
 from trainer.autoencoder import Architecture, AutoEncoder
 from trainer.criteria import Criterion
-from trainer.data import load, split
+from trainer.data import load
 from trainer.data.synthetic import GaussianMixture, Spiral
-from trainer.evaluate import Watch, open_model, read_record, rows_for
-from trainer.evaluate.claims import claims_figures
+from trainer.evaluate import claims_figures, read_split, rows_for, split_again
+from trainer.evaluate.command import data_options
 from trainer.evaluate.grid import Grid, best_reconstruction, solve, total_variation
-from trainer.judging import data_options
 from trainer.kernels import make_kernels
 
 ROOT = Path(__file__).parent.parent
@@ -337,13 +337,14 @@ def models(data: Path) -> dict[str, Any]:
     """`claims_figures` of every model in models/."""
     found = {}
     for folder in sorted(ROOT.glob("models/*/1")):
-        model = open_model(folder)
+        model = Model.open(folder)
         m = model.manifest
         file = FILES.get(str(m.data["name"]))
         options = data_options(m.recipe["data"], str(data / file) if file else None)
         dataset = load(options, None)
-        rows = rows_for(dataset, split(dataset, options), m.normaliser, read_record(m))
-        found[m.name] = claims_figures(model, rows, Watch(None))
+        record = read_split(m)
+        rows = rows_for(dataset, split_again(dataset, options, record), m.normaliser, record)
+        found[m.name] = claims_figures(model, rows)
         print(f"{m.name} done", flush=True)
     return found
 
