@@ -26,6 +26,7 @@ from localmoments.errors import SettingsError
 from localmoments.estimators import FULL_JACOBIAN_DIMS
 
 PREFIX = "LOCALMOMENTS_"
+NOT_OURS = ("DATA", "TEST_ALL")  # variables of the trainer and of the tests
 DAY = 86_400  # seconds
 
 Reference = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}(@[0-9]{1,9})?$")]
@@ -288,7 +289,8 @@ def warn_unknown() -> list[str]:
     known = [field.upper() for field in Settings.model_fields]
     warnings = []
     for name in sorted(os.environ):
-        if name.startswith(PREFIX) and (suffix := name.removeprefix(PREFIX)) not in known:
+        suffix = name.removeprefix(PREFIX)
+        if name.startswith(PREFIX) and suffix not in known and suffix not in NOT_OURS:
             close = difflib.get_close_matches(suffix, known, n=1)
             hint = f" Did you mean {PREFIX}{close[0]}?" if close else ""
             warnings.append(f"{name} is set, but there is no such setting.{hint}")

@@ -33,7 +33,7 @@ from trainer.kernels import make_kernels
 
 Maker = Callable[..., AutoEncoder]
 
-LARGEST_CONSTANT = 64  # numbers that a graph may keep to itself: sizes, factors, frequencies
+LARGEST_CONSTANT = 64  # elements of a constant inside a graph: sizes, factors, frequencies
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ CASES: dict[str, tuple[Architecture, list[str], str]] = {
         Architecture(5, (7, 4), "softplus", "sigmoid", tied=True), ["moment"], "polynomial",
     ),
     "linear": (Architecture(6, (4,), "linear"), ["decode", "walkjump"], "auto"),
-    "a table's, residual and told its level": (
+    "a table, residual and conditioned": (
         Architecture(10, (128,), "silu", blocks=1, conditioned=True), ["moments", "gibbs"], "auto",
     ),
 }  # fmt: skip
@@ -150,7 +150,7 @@ def test_an_artefacts_weights_are_stored_once(artefact: Exported, tiny_model: Au
     assert set(stored) == set(tiny_model.state_dict()) | {START_POINTS}
 
 
-def test_graphs_carry_no_stack_traces_and_no_local_paths(case: Exported) -> None:
+def test_graphs_contain_no_stack_traces_and_no_local_paths(case: Exported) -> None:
     for name in case.specs:
         content = (case.folder / f"{name}.onnx").read_bytes()
         for private in (b"Traceback", b"stack_trace", b".py", b"/work", b"/tmp", b"site-packages"):
