@@ -1,4 +1,4 @@
-"""Do the metrics rank sets of images as a person would? A table for MNIST.
+"""Check that the metrics rank sets of MNIST images as a person would.
 
     python benchmarks/metrics.py --data PATH [--models DIR] [--quick] [--only NAME ...]
 
@@ -51,15 +51,15 @@ SHRUNKEN_FEATURES = f"features × {SHRUNK}"
 Figures = dict[str, Any]
 
 
-def sets_of_images(context: Context, count: int) -> dict[str, Callable[[], SampleSet]]:
-    """Sets that need no model, by name."""
+def make_image_sets(context: Context, count: int) -> dict[str, Callable[[], SampleSet]]:
+    """Return functions that make the sets that need no model, by name."""
     x, labels = context.rows.train.x, context.rows.train.labels
     assert labels is not None
     rng = np.random.default_rng(0)
     pick = np.sort(rng.choice(len(x), min(count, len(x)), replace=False))
     mean = x.mean(0)
 
-    def class_means() -> Floats:
+    def compute_class_means() -> Floats:
         classes = np.unique(labels)
         means = np.stack([x[labels == c].mean(0) for c in classes])
         return np.asarray(means[np.searchsorted(classes, labels[pick])], np.float32)
@@ -67,7 +67,7 @@ def sets_of_images(context: Context, count: int) -> dict[str, Callable[[], Sampl
     return {
         "training rows": lambda: SampleSet(pick_rows(x, count)),
         "one repeated image": lambda: SampleSet(np.repeat(x[pick[:1]], count, axis=0)),
-        "class means": lambda: SampleSet(class_means()),
+        "class means": lambda: SampleSet(compute_class_means()),
         f"images shrunk to the mean, × {SHRUNK}": lambda: SampleSet(
             np.asarray(mean + SHRUNK * (x[pick] - mean), np.float32)
         ),
@@ -76,7 +76,7 @@ def sets_of_images(context: Context, count: int) -> dict[str, Callable[[], Sampl
 
 
 def draw_samples(context: Context) -> SampleSet:
-    """By the model's default kernel, scale and emission, from noise."""
+    """Draw samples with the model's default kernel, scale and emission, from noise."""
     budget = context.budget
     steps = budget.kept_steps(budget.kept)
     label, total = context.model.manifest.reference, budget.walkers * budget.many_steps
@@ -86,7 +86,7 @@ def draw_samples(context: Context) -> SampleSet:
 
 
 class Table:
-    """Rows by name, written after each one."""
+    """The results: rows by name, saved after each one."""
 
     def __init__(self, folder: Path, only: list[str]) -> None:
         self.path, self.only = folder / "metrics.json", only
@@ -95,6 +95,7 @@ class Table:
         self.facts: Figures = stored.get("facts", {})
 
     def fill(self, name: str, key: str, make: Callable[[], Figures]) -> None:
+        """Compute a row, unless it is there with the same key."""
         if (self.only and name not in self.only) or self.rows.get(name, {}).get("key") == key:
             return
         print(f"{name} ...", file=sys.stderr, flush=True)
@@ -110,15 +111,15 @@ class Table:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         body = {"facts": self.facts, "rows": self.rows}
         self.path.write_text(json.dumps(body, indent=1, ensure_ascii=False) + "\n", "utf-8")
-        self.path.with_suffix(".md").write_text(self.text(), "utf-8")
+        self.path.with_suffix(".md").write_text(self.format(), "utf-8")
 
-    def text(self) -> str:
+    def format(self) -> str:
         lines = []
-        for name, found in self.rows.items():
-            errors = found.get(ERRORS, {})
-            cells = [number_with_error(found[c], errors.get(c)) if c in found else ""
+        for name, figures in self.rows.items():
+            errors = figures.get(ERRORS, {})
+            cells = [number_with_error(figures[c], errors.get(c)) if c in figures else ""
                      for c in COLUMNS]  # fmt: skip
-            lines.append([name, *(cells if "diverged" not in found else [DIVERGED, *[""] * 6])])
+            lines.append([name, *(cells if "diverged" not in figures else [DIVERGED, *[""] * 6])])
         facts = ", ".join(f"{k}: {v}" for k, v in self.facts.items())
         return (
             "# Metrics of sets of MNIST images\n\nMade by `python benchmarks/metrics.py`. A figure "
@@ -130,29 +131,29 @@ class Table:
         )
 
 
-def key_of(*parts: object) -> str:
-    """A hash of everything that a row depends on."""
+def make_key(*parts: object) -> str:
+    """Hash everything that a row depends on."""
     return hashlib.sha256(repr((VERSION, *parts)).encode()).hexdigest()[:16]
 
 
-def model_key(model: Model) -> object:
+def describe_model(model: Model) -> object:
     m = model.manifest
     graphs = {name: digest for name, digest in m.files.items() if name.endswith(".onnx")}
     return (sorted(graphs.items()), m.default_kernel, m.kernels[m.default_kernel].scale)
 
 
-def shipped_models(models: Path) -> list[Path]:
-    """The newest version of every model of MNIST."""
+def find_models(models: Path) -> list[Path]:
+    """Return the newest version of every model of MNIST."""
     names = sorted(p.name for p in models.iterdir() if p.name.startswith("mnist-"))
     return [find_artefact(name, models) for name in names]
 
 
-def figures_of(context: Context, reference: Reference, samples: SampleSet) -> Figures:
+def compare_samples(context: Context, reference: Reference, samples: SampleSet) -> Figures:
     return compare_set(samples, context.rows, reference, context.features, image=True).figures
 
 
-def shrunken_features(context: Context, reference: Reference, count: int) -> Figures:
-    """No images have these features, so the figures of images are left out."""
+def compare_shrunken_features(context: Context, reference: Reference, count: int) -> Figures:
+    """Compare shrunken features. No images have them, so figures of images are left out."""
     features = context.features
 
     class Shrunken:
@@ -162,14 +163,14 @@ def shrunken_features(context: Context, reference: Reference, count: int) -> Fig
             return np.asarray(SHRUNK * features(x), np.float32)
 
     shrunken = replace(reference, features=Shrunken())
-    found = shrunken.compare(pick_rows(context.rows.train.x, count))
-    del found["sliced Wasserstein"]
-    errors = {name: estimate.error for name, estimate in found.items()}
-    return {**{name: estimate.value for name, estimate in found.items()}, ERRORS: errors}
+    figures = shrunken.compare(pick_rows(context.rows.train.x, count))
+    del figures["sliced Wasserstein"]
+    errors = {name: estimate.error for name, estimate in figures.items()}
+    return {**{name: estimate.value for name, estimate in figures.items()}, ERRORS: errors}
 
 
 def run(data: str, models: Path, out: Path, budget: Budget, only: list[str]) -> None:
-    folders = shipped_models(models)
+    folders = find_models(models)
     first = Model.open(folders[0])
     options = data_options(first.manifest.recipe["data"], data)
     dataset = load(options, None)
@@ -185,29 +186,29 @@ def run(data: str, models: Path, out: Path, budget: Budget, only: list[str]) -> 
                      "test rows": len(rows.test)}  # fmt: skip
     common = (dataset.fingerprint, repr(budget))
 
-    results.fill(REAL, key_of(common), lambda: compare_real_rows(
+    results.fill(REAL, make_key(common), lambda: compare_real_rows(
         rows, reference, context.features, image=True).figures)  # fmt: skip
-    sets = sets_of_images(context, count)
+    sets = make_image_sets(context, count)
     for name, make in sets.items():
-        results.fill(name, key_of(common, name),
-                     lambda make=make: figures_of(context, reference, make()))  # type: ignore[misc]  # fmt: skip
-    results.fill(SHRUNKEN_FEATURES, key_of(common, SHRUNKEN_FEATURES),
-                 lambda: shrunken_features(context, reference, count))  # fmt: skip
+        results.fill(name, make_key(common, name),
+                     lambda make=make: compare_samples(context, reference, make()))  # type: ignore[misc]  # fmt: skip
+    results.fill(SHRUNKEN_FEATURES, make_key(common, SHRUNKEN_FEATURES),
+                 lambda: compare_shrunken_features(context, reference, count))  # fmt: skip
     names = [REAL, *sets, SHRUNKEN_FEATURES]
     for folder in folders:
         model = Model.open(folder)
-        here = replace(context, model=model)
+        model_context = replace(context, model=model)
 
-        def evaluate(here: Context = here) -> Figures:
+        def evaluate(model_context: Context = model_context) -> Figures:
             try:
-                return figures_of(here, reference, draw_samples(here))
+                return compare_samples(model_context, reference, draw_samples(model_context))
             except DivergedError:
                 return {"diverged": True}
 
-        results.fill(model.manifest.name, key_of(common, model_key(model)), evaluate)
+        results.fill(model.manifest.name, make_key(common, describe_model(model)), evaluate)
         names.append(model.manifest.name)
     results.keep(names)
-    print(results.text())
+    print(results.format())
 
 
 def main() -> None:

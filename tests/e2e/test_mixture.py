@@ -27,7 +27,7 @@ ALL = "mean,tangents,covariance,score"
 
 @dataclass(frozen=True)
 class Mixture:
-    """The truth, in the model's units."""
+    """The mixture, in the model's units."""
 
     m: Any  # (d,)
     u: Any  # (d,)
@@ -38,7 +38,7 @@ class Mixture:
         return self.C + SIGMA**2 * np.eye(D)
 
     def weights(self) -> dict[str, Any]:
-        """Of the auto-encoder that minimises the denoising criterion on this mixture."""
+        """Weights of the auto-encoder that minimises the denoising criterion on this mixture."""
         v = np.linalg.solve(self.S, self.u)
         W = np.vstack([SMALL * np.eye(D), v])  # (d + 1, d)
         V = np.hstack([self.C @ np.linalg.inv(self.S) / SMALL, SIGMA**2 * v[:, None]])  # (d, d + 1)
@@ -63,7 +63,7 @@ class Mixture:
         return mean, within + np.einsum("k,ki,kj->ij", w, means - mean, means - mean)
 
     def log_density(self, z: Any) -> float:
-        """Of X + σε, but for a constant."""
+        """Log density of X + σε, up to a constant."""
         away = z - np.array([self.m + self.u, self.m - self.u])
         return float(np.log(np.exp(
             -np.einsum("ki,ij,kj->k", away, np.linalg.inv(self.S), away) / 2
@@ -90,11 +90,11 @@ def served(
 
 @pytest.fixture(scope="module")
 def z() -> Any:
-    """Between the two components and around them."""
+    """Points between the two components and around them."""
     return np.random.default_rng(9).standard_normal((40, D)) * 1.3
 
 
-def test_moments_are_the_posteriors(served: Any, z: Any) -> None:
+def test_moments_are_those_of_the_posterior(served: Any, z: Any) -> None:
     http, truth, units = served
     asked = {"x": units.to_user(z).tolist(), "include": ALL.split(","), "rank": D}
     body = http.post("/moments", json=asked).json()
@@ -112,7 +112,7 @@ def test_moments_are_the_posteriors(served: Any, z: Any) -> None:
     assert np.ptp(mixed) > 0.5  # the points do see both components
 
 
-def test_the_score_is_the_smoothed_densitys_gradient(served: Any, z: Any) -> None:
+def test_the_score_is_the_gradient_of_the_smoothed_log_density(served: Any, z: Any) -> None:
     http, truth, units = served
     body = http.post("/moments", json={"x": units.to_user(z[:8]).tolist()}).json()
     h = 1e-5
@@ -124,7 +124,7 @@ def test_the_score_is_the_smoothed_densitys_gradient(served: Any, z: Any) -> Non
         np.testing.assert_allclose(np.array(body["score"][i]) * units.scale, slope, atol=2e-3)
 
 
-def test_json_and_binary_hold_the_same_bits(served: Any, z: Any) -> None:
+def test_json_and_binary_answers_have_the_same_bits(served: Any, z: Any) -> None:
     http, _, units = served
     x = units.to_user(z)
     stream = io.BytesIO()
@@ -139,7 +139,7 @@ def test_json_and_binary_hold_the_same_bits(served: Any, z: Any) -> None:
 
 
 def test_gibbs_visits_both_components_as_often(served: Any) -> None:
-    """Its law is the mixture's, so that half of the samples lie on either side of m."""
+    """The chain samples the mixture, so half of the samples lie on either side of m."""
     http, truth, units = served
     asked = {"walkers": 200, "steps": 60, "thin": 20, "burn_in": 40, "seed": 1}
     samples = np.array(http.post("/sample", json=asked).json()["samples"])

@@ -1,4 +1,4 @@
-"""Models come, break and go while the service runs."""
+"""Models are added, broken and removed while the service runs."""
 
 import re
 import shutil
@@ -11,7 +11,7 @@ import httpx
 GOOD = {"x": [[0.0] * 4]}
 
 
-def test_versions_come_break_and_go_without_a_restart(
+def test_versions_are_added_broken_and_removed_without_a_restart(
     put: Any, start: Any, wait_for: Any, tmp_path: Path
 ) -> None:
     put(tmp_path, 1)
@@ -60,7 +60,7 @@ def refused_gauge(http: httpx.Client) -> float:
     return float(found[1]) if found else -1
 
 
-def test_a_broken_model_at_the_start_is_told_and_the_rest_served(
+def test_a_broken_model_is_announced_and_the_others_are_served(
     put: Any, start: Any, wait_for: Any, tmp_path: Path
 ) -> None:
     put(tmp_path, 1)
@@ -70,7 +70,7 @@ def test_a_broken_model_at_the_start_is_told_and_the_rest_served(
     assert "refused: bad@1 (bad/1/card.md was altered" in said
 
 
-def test_without_models_it_lives_and_waits_for_one(
+def test_a_service_without_models_waits_for_one(
     put: Any, start: Any, wait_for: Any, tmp_path: Path
 ) -> None:
     service = start(tmp_path)
