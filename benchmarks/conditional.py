@@ -30,8 +30,14 @@ from localmoments.model import Model
 from localmoments.transition import Clamp, Transition
 from trainer.data.known_sets import locate_file
 from trainer.data.synthetic import Spiral
-from trainer.evaluate.cache import Tensors, cached
-from trainer.evaluate.classifier import Classifier, Network, judged, train
+from trainer.evaluate.features import (
+    Classifier,
+    Network,
+    Tensors,
+    measure_accuracy,
+    read_or_make,
+    train_classifier,
+)
 
 MODELS = Path("models")
 BINS = np.linspace(-1.7, 1.7, 35)  # of 0.1, in the units of the data
@@ -203,14 +209,16 @@ def load_classifier(x: Floats, y: NDArray[np.int64]) -> Classifier:
     """Train a classifier on the rows that are not held out, or load it from the cache."""
 
     def make() -> Tensors:
-        network, names = train((28, 28), x[:-HELD_OUT], y[:-HELD_OUT], lambda n: None, EXAMPLES)
+        network, names = train_classifier(
+            (28, 28), x[:-HELD_OUT], y[:-HELD_OUT], lambda n: None, EXAMPLES
+        )
         return {**network.state_dict(), "names": torch.from_numpy(names)}
 
-    tensors = cached("classifier", ("conditional", len(x), EXAMPLES), make)
+    tensors = read_or_make("classifier", ("conditional", len(x), EXAMPLES), make)
     names = tensors.pop("names").numpy()
     network = Network((28, 28), len(names))
     network.load_state_dict(tensors)
-    return judged(network.eval(), names, x[-HELD_OUT:], y[-HELD_OUT:])
+    return measure_accuracy(network.eval(), names, x[-HELD_OUT:], y[-HELD_OUT:])
 
 
 def measure_seam(images: Floats) -> float:

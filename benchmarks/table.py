@@ -17,9 +17,10 @@ from pathlib import Path
 import numpy as np
 from measure import describe_machine
 
+from localmoments.model import Model
 from trainer.data import GaussianMixture
 from trainer.data.synthetic import make_mixture
-from trainer.evaluate import against_truth, open_model
+from trainer.evaluate.known_law import moment_errors
 
 RESULTS = Path(__file__).parent / "results"
 ROWS, DIMS, POINTS = 5_000, 8, 100
@@ -59,9 +60,9 @@ def measure(law: GaussianMixture) -> dict[str, float]:
         command = [sys.executable, "-m", "trainer", "fit", "table.csv"]
         subprocess.run(command, cwd=folder, check=True, stderr=subprocess.DEVNULL)
         seconds = time.monotonic() - start
-        model = open_model(folder / "models" / "table" / "1")
+        model = Model.open(folder / "models" / "table" / "1")
         points = law.sample(POINTS, np.random.default_rng(1))
-        return {"seconds": seconds, "sigma": model.manifest.sigma} | against_truth(
+        return {"seconds": seconds, "sigma": model.manifest.sigma} | moment_errors(
             model, law, points
         )
 

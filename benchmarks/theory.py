@@ -1,4 +1,4 @@
-"""The paper's claims on laws that are known in full, with plots for docs/theory.md.
+"""Check the paper's claims on known laws and on the shipped models, with plots for docs/theory.md.
 
     python benchmarks/theory.py laws                   # known laws: about three minutes
     python benchmarks/theory.py models --data FOLDER   # every model in models/: the same
@@ -25,14 +25,14 @@ import theory_plots as plots
 import torch
 
 from localmoments.arrays import Doubles
+from localmoments.model import Model
 from trainer.autoencoder import Architecture, AutoEncoder
 from trainer.criteria import Criterion
-from trainer.data import load, split
+from trainer.data import load
 from trainer.data.synthetic import GaussianMixture, Spiral
-from trainer.evaluate import Watch, open_model, read_record, rows_for
-from trainer.evaluate.claims import claims_figures
+from trainer.evaluate import claims_figures, read_split, rows_for, split_again
+from trainer.evaluate.command import data_options
 from trainer.evaluate.grid import Grid, best_reconstruction, solve, total_variation
-from trainer.judging import data_options
 from trainer.kernels import make_kernels
 
 ROOT = Path(__file__).parent.parent
@@ -52,8 +52,8 @@ SQUARE = Grid((-4.0, -4.0), (4.5, 4.0), (80, 80))
 SPIRAL_BOX = Grid((-1.7, -1.7), (1.9, 1.9), (80, 80))
 
 
-def density(law: GaussianMixture, x: Doubles, sigma: float = 0.0) -> Doubles:
-    """Of X + σε at rows x; (n,)."""
+def compute_density(law: GaussianMixture, x: Doubles, sigma: float = 0.0) -> Doubles:
+    """Return the density of X + σε at rows x; (n,)."""
     d = x.shape[1]
     total = np.zeros(len(x))
     for w, m, C in zip(law.weights, law.means, law.covariances, strict=True):
@@ -64,13 +64,13 @@ def density(law: GaussianMixture, x: Doubles, sigma: float = 0.0) -> Doubles:
     return total
 
 
-def masses(law: GaussianMixture, grid: Grid, sigma: float = 0.0) -> Doubles:
-    p = density(law, grid.centres(), sigma)
+def compute_masses(law: GaussianMixture, grid: Grid, sigma: float = 0.0) -> Doubles:
+    p = compute_density(law, grid.centres(), sigma)
     return np.asarray(p / p.sum(), np.float64)
 
 
-def spiral_mixture(components: int = 300) -> GaussianMixture:
-    """The spiral as a mixture of round bumps along the curve, so that its posterior is known."""
+def make_spiral_mixture(components: int = 300) -> GaussianMixture:
+    """Return the spiral as a mixture of round bumps along the curve; its posterior is known."""
     law = Spiral()
     t = np.sqrt(np.linspace(law.first**2, law.last**2, components))
     means = law.pitch * t[:, None] * np.stack([np.cos(t), np.sin(t)], 1)
@@ -82,38 +82,38 @@ def spiral_mixture(components: int = 300) -> GaussianMixture:
 # --- optima --------------------------------------------------------------------------------------
 
 
-def optima() -> dict[str, Any]:
-    """Root mean squares, over p, of the difference in r and in J; no network is involved."""
+def compare_optima() -> dict[str, Any]:
+    """Compare r and J of the optimal DAE and RCAE by root mean squares over p, without networks."""
     grid = Grid((-6.0,), (6.0,), (8000,))
-    x, p = grid.centres(), masses(LINE, grid)
-    found = {}
+    x, p = grid.centres(), compute_masses(LINE, grid)
+    results = {}
     for sigma in (0.8, 0.4, 0.2, 0.1, 0.05, 0.025):
         r, C = LINE.posterior(x, np.array([sigma]))
         rcae = best_reconstruction(grid, np.maximum(p, 1e-300), sigma**2)
         J, rcae_J = C[:, 0, 0] / sigma**2, np.gradient(rcae, x[:, 0])
-        found[f"{sigma:g}"] = {
-            "r": _rms(rcae - r[:, 0], p),
-            "J": _rms(rcae_J - J, p),
-            "r, relative": _rms(rcae - r[:, 0], p) / _rms(r[:, 0] - x[:, 0], p),
-            "J, relative": _rms(rcae_J - J, p) / _rms(1 - J, p),
+        results[f"{sigma:g}"] = {
+            "r": _compute_rms(rcae - r[:, 0], p),
+            "J": _compute_rms(rcae_J - J, p),
+            "r, relative": _compute_rms(rcae - r[:, 0], p) / _compute_rms(r[:, 0] - x[:, 0], p),
+            "J, relative": _compute_rms(rcae_J - J, p) / _compute_rms(1 - J, p),
         }
-    return found
+    return results
 
 
-def _coarse(law: Doubles) -> Doubles:
-    """Masses of 75 cells instead of 600: a histogram of them has little noise."""
+def _coarsen(law: Doubles) -> Doubles:
+    """Merge 600 cells into 75, so that a histogram has little noise."""
     return np.asarray(law.reshape(-1, 8).sum(1), np.float64)
 
 
-def _rms(values: Doubles, p: Doubles) -> float:
+def _compute_rms(values: Doubles, p: Doubles) -> float:
     return float(np.sqrt(p @ np.square(values)))
 
 
 # --- networks ------------------------------------------------------------------------------------
 
 
-def train(kind: str, sigma: float, rows: torch.Tensor, steps: int) -> AutoEncoder:
-    """The same weights to begin with, whatever is minimised; weights averaged at the end."""
+def train_network(kind: str, sigma: float, rows: torch.Tensor, steps: int) -> AutoEncoder:
+    """Train a small network; all criteria start from the same weights. Weights are averaged."""
     torch.manual_seed(0)
     ae = AutoEncoder(Architecture(rows.shape[1], (48, 48), "silu", "linear"))
     criterion = Criterion(kind, "squared", sigma**2, (sigma, sigma), probes=0)  # type: ignore[arg-type]
@@ -136,8 +136,8 @@ def train(kind: str, sigma: float, rows: torch.Tensor, steps: int) -> AutoEncode
 
 
 @torch.no_grad()
-def moments_of(ae: AutoEncoder, x: Doubles) -> tuple[Doubles, Doubles]:
-    """r (n, d) and J (n, d, d)."""
+def compute_moments(ae: AutoEncoder, x: Doubles) -> tuple[Doubles, Doubles]:
+    """Return r (n, d) and J (n, d, d)."""
     n, d = x.shape
     at = ae.linearise(torch.from_numpy(x.astype(np.float32)))
     J = at.jvp(torch.eye(d).expand(n, d, d)).mT
@@ -145,8 +145,8 @@ def moments_of(ae: AutoEncoder, x: Doubles) -> tuple[Doubles, Doubles]:
 
 
 @torch.no_grad()
-def walk(ae: AutoEncoder, sigma: float, start: Doubles, steps: int, keep: int) -> Doubles:
-    """The exported kernel `moment` at its scale, the last `keep` steps; (n, d)."""
+def run_chain(ae: AutoEncoder, sigma: float, start: Doubles, steps: int, keep: int) -> Doubles:
+    """Run the exported kernel `moment` at its scale and return the last `keep` steps; (n, d)."""
     kernel = make_kernels(ae, sigma)["moment"]
     g = torch.Generator().manual_seed(2)
     x = torch.from_numpy(start.astype(np.float32))
@@ -158,48 +158,48 @@ def walk(ae: AutoEncoder, sigma: float, start: Doubles, steps: int, keep: int) -
     return np.concatenate(kept).astype(np.float64)
 
 
-def networks(steps: int) -> dict[str, Any]:
-    """A DAE and an RCAE on the same rows: r, J and samples."""
+def compare_networks(steps: int) -> dict[str, Any]:
+    """Train a DAE and an RCAE on the same rows and compare r, J and samples."""
     rng = np.random.default_rng(0)
     rows = torch.from_numpy(LINE.sample(400_000, rng).astype(np.float32))
-    x, p = AXIS.centres(), masses(LINE, AXIS)
-    found = {}
+    x, p = AXIS.centres(), compute_masses(LINE, AXIS)
+    results = {}
     for sigma in (0.6, 0.35, 0.2):
-        dae, rcae = (train(kind, sigma, rows, steps) for kind in ("dae", "rcae"))
-        (r, J), (rcae_r, rcae_J) = moments_of(dae, x), moments_of(rcae, x)
+        dae, rcae = (train_network(kind, sigma, rows, steps) for kind in ("dae", "rcae"))
+        (r, J), (rcae_r, rcae_J) = compute_moments(dae, x), compute_moments(rcae, x)
         truth, C = LINE.posterior(x, np.array([sigma]))
         best = best_reconstruction(AXIS, np.maximum(p, 1e-300), sigma**2)
         samples = [
-            walk(ae, sigma, LINE.sample(4000, np.random.default_rng(3)), 150, 50)
+            run_chain(ae, sigma, LINE.sample(4000, np.random.default_rng(3)), 150, 50)
             for ae in (dae, rcae)
         ]
-        laws = [_coarse(AXIS.histogram(s)) for s in samples]
+        laws = [_coarsen(AXIS.histogram(s)) for s in samples]
         Σ = 2 * sigma**2 * np.maximum(J, 1e-4)
-        π = _coarse(solve(AXIS, r, Σ))
-        found[f"{sigma:g}"] = {
-            "r": _rms((r - rcae_r)[:, 0], p),
-            "r, relative": _rms((r - rcae_r)[:, 0], p) / _rms((truth - x)[:, 0], p),
-            "J": _rms((J - rcae_J)[:, 0, 0], p),
-            "DAE against its optimum": _rms((r - truth)[:, 0], p),
-            "RCAE against its optimum": _rms(rcae_r[:, 0] - best, p),
-            "J of the DAE against its optimum": _rms((J - C / sigma**2)[:, 0, 0], p),
+        π = _coarsen(solve(AXIS, r, Σ))
+        results[f"{sigma:g}"] = {
+            "r": _compute_rms((r - rcae_r)[:, 0], p),
+            "r, relative": _compute_rms((r - rcae_r)[:, 0], p) / _compute_rms((truth - x)[:, 0], p),
+            "J": _compute_rms((J - rcae_J)[:, 0, 0], p),
+            "DAE against its optimum": _compute_rms((r - truth)[:, 0], p),
+            "RCAE against its optimum": _compute_rms(rcae_r[:, 0] - best, p),
+            "J of the DAE against its optimum": _compute_rms((J - C / sigma**2)[:, 0, 0], p),
             "samples, total variation": total_variation(*laws),
             "operator equation against the DAE's chain": total_variation(π, laws[0]),
         }
-        print(f"networks, σ = {sigma}: {found[f'{sigma:g}']}", flush=True)
-    return found
+        print(f"networks, σ = {sigma}: {results[f'{sigma:g}']}", flush=True)
+    return results
 
 
 # --- windows -------------------------------------------------------------------------------------
 
 
-def windows(sigma: float = 0.2) -> dict[str, Any]:
-    """Errors of both readings of a δ-ball over δ/σ, for the optimal DAE."""
-    x, p = AXIS.centres()[:, 0], masses(LINE, AXIS)
+def compare_windows(sigma: float = 0.2) -> dict[str, Any]:
+    """Compare both readings of a δ-ball with the optimal DAE, over δ/σ."""
+    x, p = AXIS.centres()[:, 0], compute_masses(LINE, AXIS)
     r, C = LINE.posterior(x[:, None], np.array([sigma]))
     r, αJ = r[:, 0], C[:, 0, 0]
     inside = p > 1e-3 * p.max()
-    found: dict[str, Any] = {"σ": sigma, "δ/σ": [], "narrow": [], "wide": []}
+    results: dict[str, Any] = {"σ": sigma, "δ/σ": [], "narrow": [], "wide": []}
     for ratio in np.geomspace(0.25, 16, 25):
         near = np.abs(x[:, None] - x) < ratio * sigma  # (x₀, x)
         w = near * p
@@ -207,56 +207,58 @@ def windows(sigma: float = 0.2) -> dict[str, Any]:
         m = w @ x
         c = w @ x**2 - m**2
         j = c / (sigma**2 + c)
-        found["δ/σ"].append(float(ratio))
+        results["δ/σ"].append(float(ratio))
         for name, mean, variance in (
             ("narrow", m, c),
             ("wide", (1 - j) * m + j * x, sigma**2 * j),
         ):
             weight = p[inside] / p[inside].sum()
-            found[name].append((
-                _rms((mean - r)[inside], weight) / _rms((r - x)[inside], weight),
+            results[name].append((
+                _compute_rms((mean - r)[inside], weight) / _compute_rms((r - x)[inside], weight),
                 float(np.sum(weight * variance[inside]) / np.sum(weight * αJ[inside])),
             ))  # fmt: skip
-    return found
+    return results
 
 
 # --- the operator equation -----------------------------------------------------------------------
 
 
-def small_step(
+def make_step(
     law: GaussianMixture, x: Doubles, sigma: float, step: float, ratio: float
 ) -> tuple[Doubles, Doubles]:
-    """μ = x + η (r - x) and Σ = ηcC, of the law's own moments; η = 1 is the paper's full step."""
+    """Return μ = x + η (r - x) and Σ = ηcC of the law's moments; η = 1 is the paper's step."""
     r, C = law.posterior(x, np.full(x.shape[1], sigma))
     return x + step * (r - x), step * ratio * C
 
 
-def operator_on_the_line() -> dict[str, Any]:
-    """Total variation between π and p, over σ, for full and small steps."""
-    x, p = AXIS.centres(), masses(LINE, AXIS)
-    found: dict[str, Any] = {}
+def solve_on_the_line() -> dict[str, Any]:
+    """Return the total variation between π and p over σ, for full and small steps."""
+    x, p = AXIS.centres(), compute_masses(LINE, AXIS)
+    results: dict[str, Any] = {}
     kinds = {"full step, Σ = C": (1.0, 1.0), "full step, Σ = 2C": (1.0, 2.0),
              "η = 0.1, Σ = ηC": (0.1, 1.0), "η = 0.1, Σ = 2ηC": (0.1, 2.0),
              "η = 0.1, Σ = 4ηC": (0.1, 4.0)}  # fmt: skip
     for sigma in (0.8, 0.4, 0.2):
-        laws = {name: solve(AXIS, *small_step(LINE, x, sigma, *kind))
+        laws = {name: solve(AXIS, *make_step(LINE, x, sigma, *kind))
                 for name, kind in kinds.items()}  # fmt: skip
-        found[f"{sigma:g}"] = {name: total_variation(π, p) for name, π in laws.items()}
-        found[f"{sigma:g}"]["smoothed data"] = total_variation(masses(LINE, AXIS, sigma), p)
+        results[f"{sigma:g}"] = {name: total_variation(π, p) for name, π in laws.items()}
+        results[f"{sigma:g}"]["smoothed data"] = total_variation(
+            compute_masses(LINE, AXIS, sigma), p
+        )
         if sigma == 0.4:
             plots.draw_line(x[:, 0], p / AXIS.volume,
                        {k: π / AXIS.volume for k, π in laws.items()}, sigma)  # fmt: skip
-    chain = closed_form_chain(LINE, 0.4, 2.0, 4000, 400)
-    π = solve(AXIS, *small_step(LINE, x, 0.4, 1.0, 2.0))
-    merged = [_coarse(law) for law in (π, AXIS.histogram(chain))]
-    found["grid against a chain of 800,000 samples, σ = 0.4"] = total_variation(*merged)
-    return found
+    chain = run_closed_form_chain(LINE, 0.4, 2.0, 4000, 400)
+    π = solve(AXIS, *make_step(LINE, x, 0.4, 1.0, 2.0))
+    merged = [_coarsen(law) for law in (π, AXIS.histogram(chain))]
+    results["grid against a chain of 800,000 samples, σ = 0.4"] = total_variation(*merged)
+    return results
 
 
-def closed_form_chain(
+def run_closed_form_chain(
     law: GaussianMixture, sigma: float, ratio: float, walkers: int, steps: int
 ) -> Doubles:
-    """X' ~ N(r(X), cC(X)) from draws of the law; the second half of the steps."""
+    """Run X' ~ N(r(X), cC(X)) from draws of the law; return the second half of the steps."""
     rng = np.random.default_rng(4)
     x = law.sample(walkers, rng)
     kept = []
@@ -270,45 +272,48 @@ def closed_form_chain(
     return np.concatenate(kept)
 
 
-def operator_in_the_plane() -> dict[str, Any]:
-    """A mixture and the spiral: the grid's π against a long chain and against the data."""
-    found = {}
+def solve_in_the_plane() -> dict[str, Any]:
+    """Compare the grid's π with a long chain and with the data, for a mixture and the spiral."""
+    results = {}
     pictures = {}
     for name, law, grid, sigma, walkers in (
         ("mixture", PLANE, SQUARE, 0.4, 2000),
-        ("spiral", spiral_mixture(), SPIRAL_BOX, 0.15, 800),
+        ("spiral", make_spiral_mixture(), SPIRAL_BOX, 0.15, 800),
     ):
         r, C = law.posterior(grid.centres(), np.full(2, sigma))
         π = solve(grid, r, 2 * C + 1e-6 * np.eye(2))
-        chain = closed_form_chain(law, sigma, 2.0, walkers, 400)
-        walked, p = grid.histogram(chain), masses(law, grid)
-        merged = [grid.merge(a) for a in (π, walked, p)]
-        found[name] = {
+        chain = run_closed_form_chain(law, sigma, 2.0, walkers, 400)
+        histogram, p = grid.histogram(chain), compute_masses(law, grid)
+        merged = [grid.merge(a) for a in (π, histogram, p)]
+        smoothed = grid.merge(compute_masses(law, grid, sigma))
+        results[name] = {
             "σ": sigma,
             "cells": len(r),
             "samples": len(chain),
             "total variation, chain": total_variation(merged[0], merged[1]),
             "total variation, data": total_variation(merged[0], merged[2]),
-            "smoothed data": total_variation(grid.merge(masses(law, grid, sigma)), merged[2]),
+            "smoothed data": total_variation(
+                grid.merge(compute_masses(law, grid, sigma)), merged[2]
+            ),
         }
         pictures[name] = {
             key: value.reshape(grid.cells).T
-            for key, value in (("p", p), ("π, by the grid", π), ("π, by a chain", walked))
+            for key, value in (("p", p), ("π, by the grid", π), ("π, by a chain", histogram))
         }
     plots.draw_plane(pictures)
-    return found
+    return results
 
 
 # --- consistency ---------------------------------------------------------------------------------
 
 
-def consistency(sigma: float = 0.4) -> dict[str, Any]:
-    """Errors over δ, from the grid's π, so without Monte Carlo noise."""
-    x, p = AXIS.centres(), masses(LINE, AXIS)
+def measure_consistency(sigma: float = 0.4) -> dict[str, Any]:
+    """Measure errors over δ from the grid's π, so without Monte Carlo noise."""
+    x, p = AXIS.centres(), compute_masses(LINE, AXIS)
     deltas = np.geomspace(0.1, 3, 20)
-    found: dict[str, Any] = {"σ": sigma, "δ": deltas.tolist()}
+    results: dict[str, Any] = {"σ": sigma, "δ": deltas.tolist()}
     for step, ratio in ((1.0, 2.0), (0.1, 2.0), (0.01, 2.0), (0.01, 1.0)):
-        mu, Σ = small_step(LINE, x, sigma, step, ratio)
+        mu, Σ = make_step(LINE, x, sigma, step, ratio)
         π = solve(AXIS, mu, Σ)
         centres = π > 1e-3 * π.max()
         errors, ratios = [], []
@@ -322,30 +327,31 @@ def consistency(sigma: float = 0.4) -> dict[str, Any]:
             weight = π[centres] / π[centres].sum()
             errors.append(float(weight @ (np.abs(away) / np.sqrt(C))))
             ratios.append(float(weight @ (around / C)))
-        found[f"η = {step:g}, Σ = {ratio:g}ηC"] = {
+        results[f"η = {step:g}, Σ = {ratio:g}ηC"] = {
             "mean error": errors,
             "covariance ratio": ratios,
             "total variation from p": total_variation(π, p),
         }
-    return found
+    return results
 
 
 # --- models --------------------------------------------------------------------------------------
 
 
-def models(data: Path) -> dict[str, Any]:
-    """`claims_figures` of every model in models/."""
-    found = {}
+def measure_models(data: Path) -> dict[str, Any]:
+    """Run `claims_figures` on every model in models/."""
+    results = {}
     for folder in sorted(ROOT.glob("models/*/1")):
-        model = open_model(folder)
+        model = Model.open(folder)
         m = model.manifest
         file = FILES.get(str(m.data["name"]))
         options = data_options(m.recipe["data"], str(data / file) if file else None)
         dataset = load(options, None)
-        rows = rows_for(dataset, split(dataset, options), m.normaliser, read_record(m))
-        found[m.name] = claims_figures(model, rows, Watch(None))
+        record = read_split(m)
+        rows = rows_for(dataset, split_again(dataset, options, record), m.normaliser, record)
+        results[m.name] = claims_figures(model, rows)
         print(f"{m.name} done", flush=True)
-    return found
+    return results
 
 
 def main() -> None:
@@ -358,11 +364,15 @@ def main() -> None:
     torch.set_num_threads(1)
     body = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     if "laws" in args.what:
-        body |= {"optima": optima(), "windows": windows(), "operator": operator_on_the_line()}
-        body |= {"plane": operator_in_the_plane(), "consistency": consistency()}
-        body["networks"] = networks(args.steps)
+        body |= {
+            "optima": compare_optima(),
+            "windows": compare_windows(),
+            "operator": solve_on_the_line(),
+        }
+        body |= {"plane": solve_in_the_plane(), "consistency": measure_consistency()}
+        body["networks"] = compare_networks(args.steps)
     if "models" in args.what:
-        body["models"] = models(args.data)
+        body["models"] = measure_models(args.data)
     RESULTS.write_text(json.dumps(body, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     plots.draw_curves(body)
 

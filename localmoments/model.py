@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -223,9 +223,13 @@ class Model:
         """
         if rank < 1:
             raise InputError(f"`rank` must be at least 1; got {rank}.")
+        _check_choice("estimator", estimator, get_args(Estimator))
+        _check_choice("units", units, get_args(Units))
         rows, is_single = _read_rows(x, "x")
         self.manifest.check_rows(rows)
         fields = None if include is None else frozenset(include)
+        if fields is not None and not fields <= set(get_args(MomentsField)):
+            raise InputError(f"`include` may hold {', '.join(get_args(MomentsField))}.")
         spec = MomentsSpec(rank, estimator, units, fields, sigma)
         found = run_calls(self, find_moments(self, rows, spec))
         return found.take_row(0) if is_single else found
@@ -325,6 +329,8 @@ class Model:
             raise InputError(f"`burn_in` must not be negative; got {burn_in}.")
         if emit not in (None, "mean", "noisy"):
             raise InputError(f"`emit` must be 'mean' or 'noisy'; got {emit!r}.")
+        if isinstance(start, str) and start not in ("data", "noise"):
+            raise InputError(f"`start` must be 'data', 'noise' or points; got {start!r}.")
         transition = make_transition(
             self,
             kernel=kernel,
@@ -467,11 +473,16 @@ def _read_clamp(clamp: ClampSpec | Mapping[str, Any]) -> ClampSpec:
     if not {"mask", "values"} <= set(clamp) <= {"mask", "values", "std"}:
         raise InputError('`clamp` must have "mask" and "values", and may have "std".')
     mask, values = np.asarray(clamp["mask"]), _read_rows(clamp["values"], "clamp.values")[0]
-    if mask.dtype != np.bool_ or mask.ndim not in (1, 2):
+    if mask.ndim not in (1, 2) or not np.isin(mask, (False, True)).all():
         raise InputError("clamp.mask must be booleans, (d,) or (n, d).")
     std: Any = clamp.get("std")
     errors = np.full((1, 1), std or 0.0) if np.ndim(std) == 0 else _read_rows(std, "clamp.std")[0]
-    return ClampSpec(np.atleast_2d(mask), values, errors)
+    return ClampSpec(np.atleast_2d(mask).astype(np.bool_), values, errors)
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InputError(f"`{name}` must be one of {', '.join(choices)}; got {value!r}.")
 
 
 def _check_counts(**counts: int) -> None:

@@ -20,6 +20,7 @@ import logging
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from localmoments.errors import SettingsError
 from localmoments.signals import ENDS, held_back
@@ -37,6 +38,7 @@ SERVE_EXAMPLES = """examples:
 
 Each flag is also an environment variable and a line in .env: --log-level is LOCALMOMENTS_LOG_LEVEL.
 A flag wins over the environment, and the environment over .env.
+See also: {key} --help, which creates API keys.
 """
 KEY_EXAMPLES = """examples:
   {prog} alice >> keys.toml
@@ -83,8 +85,9 @@ def key(argv: Sequence[str], prog: str = "localmoments key") -> int:
 def _make_serve_parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
+        usage="%(prog)s [options]",
         description="Serve the models of a folder over HTTP.",
-        epilog=SERVE_EXAMPLES.format(prog=prog),
+        epilog=SERVE_EXAMPLES.format(prog=prog, key=f"{prog.removesuffix(' serve')} key"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -95,8 +98,16 @@ def _make_serve_parser(prog: str) -> argparse.ArgumentParser:
             text = (field.description or "").replace("%", "%%")
             if field.default not in (None, ()):
                 text += f" Default: {field.default}."
-            group.add_argument(all_settings.make_flag(name), dest=name, metavar="", help=text)
+            metavar = _make_metavar(field.annotation)
+            group.add_argument(all_settings.make_flag(name), dest=name, metavar=metavar, help=text)
     return parser
+
+
+def _make_metavar(annotation: object) -> str:
+    """Return the placeholder for the value of a flag, by the type of its setting."""
+    if annotation in (int, float):
+        return "N"
+    return "PATH" if annotation in (Path, Path | None) else "TEXT"
 
 
 def _make_key_parser(prog: str) -> argparse.ArgumentParser:

@@ -51,16 +51,11 @@ class Inference:
             InputError, TooLargeError, UnknownModelError, OverloadError: the request is refused.
             UnusableAnswerError: the model returned NaN or infinity.
         """
-        job = self._make_reconstruction(x, reference, sigma)
-        outputs = await self._executor.run_job(job)
-        return Reconstruction(job.model.manifest.reference, job.sigma, **outputs)
-
-    def _make_reconstruction(
-        self, x: Reals, reference: str | None, sigma: float | None
-    ) -> ReconstructionJob:
         model = self._models.find(reference)
         self._admit(model, x, self.limits.rows, numbers=x.size)
-        return ReconstructionJob(model, x, model.manifest.choose_sigma(sigma))
+        job = ReconstructionJob(model, x, model.manifest.choose_sigma(sigma))
+        outputs = await self._executor.run_job(job)
+        return Reconstruction(model.manifest.reference, job.sigma, **outputs)
 
     async def moments(
         self, x: Reals, spec: MomentsSpec, reference: str | None = None

@@ -41,8 +41,10 @@ class Server(uvicorn.Server):
         self._chains: ChainService = app.state.chains
         self._listener, self._settings = listener, settings
         self._terminated_at: float | None = None  # monotonic time of the first signal
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         gc.collect()
         gc.freeze()  # a full collection of everything loaded by now would stop requests for 50 ms
@@ -50,9 +52,14 @@ class Server(uvicorn.Server):
             print(make_announcement(find_url(self._listener), self._models.catalogue), flush=True)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Only note the signal: the interrupted code may hold a lock that draining needs."""
+        """Note the signal and leave the drain to the event loop.
+
+        The interrupted code may hold the lock of a chain's job, which draining needs.
+        """
         is_first = self._terminated_at is None
         self._terminated_at = self._terminated_at or time.monotonic()
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._drain)
         if sig != signal.SIGTERM or not is_first:
             super().handle_exit(sig, frame)
 

@@ -115,7 +115,7 @@ class Settings(BaseSettings):
             description="Maximum number of requests in flight, not counting `/sample`. Requests "
             "above it get 429.",
         ),
-    ] = 64
+    ] = 48
     max_load_rows: Annotated[
         int,
         Field(

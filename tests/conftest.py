@@ -81,7 +81,7 @@ def tiny_artefact(
 ) -> Path:
     """The exported folder; copy it before you change it."""
     models = tmp_path_factory.mktemp("models")
-    return export(tiny_recipe, tiny_prepared, tiny_model, tiny_chains, models, [], manifests.read)
+    return export(tiny_recipe, tiny_prepared, tiny_model, tiny_chains, models, manifests.read)
 
 
 @pytest.fixture(scope="session")

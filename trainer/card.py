@@ -9,9 +9,8 @@ from typing import Any
 
 from localmoments.artefact import Manifest
 from trainer.covariance_roots import MATRIX_COLUMNS
-from trainer.evaluate.plan import plan_for
-from trainer.markdown import pairs
-from trainer.metrics_report import OPTIONS, figures_text
+from trainer.evaluate.chains import budget_for
+from trainer.evaluate.report import OPTIONS, figures_text, pairs
 
 KINDS = {
     "cae": "A contractive auto-encoder (eq. 1 of the paper)",
@@ -19,7 +18,7 @@ KINDS = {
     "rcae": "An auto-encoder with a contractive reconstruction (eq. L_global of the paper)",
 }
 CAPTIONS = {
-    "samples": "ChainSetup, one per row, left to right",
+    "samples": "Chains, one per row, left to right",
     "reconstructions": "Held-out rows, as the model was given them, and reconstructed",
     "tangents": "Leading tangents of the local covariance",
     "filters": "First-layer filters",
@@ -159,7 +158,7 @@ def _picture(m: Manifest, name: str) -> str:
 def _starts(m: Manifest) -> str:
     """Where the pictured chains begin: `evaluate` draws them as its figures are made."""
     if OPTIONS in m.evaluation:
-        return f"in noise, {plan_for(m.input_dims).burn_in:,} steps before the first one shown"
+        return f"in noise, {budget_for(m.input_dims).burn_in:,} steps before the first one shown"
     if m.recipe.get("sampling", {}).get("starts", "synthetic") == "data":
         return "at held-out rows of the data, not in noise"
     return "at samples of earlier chains, not in noise"

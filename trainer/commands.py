@@ -71,8 +71,8 @@ def evaluate(args: argparse.Namespace) -> None:
     """Measure a model and write the results into its artefact."""
     folder = find_artefact(args.artefact, args.models)
     with held_back():
-        from trainer import judging
-    judging.judge(args, folder)
+        from trainer.evaluate.command import evaluate_artefact
+    evaluate_artefact(args, folder)
 
 
 def data(args: argparse.Namespace) -> None:

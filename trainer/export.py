@@ -2,8 +2,7 @@
 
 import contextlib
 import platform
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -17,23 +16,23 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from localmoments import artefact as manifests
-from localmoments.arrays import Floats
+from localmoments.arrays import Arrays, Floats
 from localmoments.artefact import MANIFEST, START_POINTS, WEIGHTS, Graph, Manifest
 from localmoments.chain import encode_state, make_transition, positions
 from localmoments.errors import DivergedError
-from localmoments.model import Arrays, Model
+from localmoments.model import Model
 from trainer.atomic_files import new_version
 from trainer.autoencoder import AutoEncoder
-from trainer.card import card
+from trainer.card import CAPTIONS, card
 from trainer.config import Recipe
 from trainer.data import Dataset, record_split
-from trainer.evaluate.trust import clean_level, levels_between
+from trainer.evaluate.trust import largest_passing_level, levels_between
 from trainer.fit import VALIDATION_ROWS
 from trainer.graphs import OPSET, GraphSpec, kernel_graph, model_graphs, write_graph
 from trainer.kernels import Kernel, default_scale, make_kernels, training_scale
 from trainer.prepare import Prepared, held_out_rows
 
-Measure = Callable[[Path], Manifest]  # a written artefact -> its manifest with metrics
+Complete = Callable[[Path], Manifest]  # a written artefact -> its manifest with figures
 
 CARD = "card.md"
 CALIBRATION_ROWS = 256
@@ -130,7 +129,8 @@ def choose_moments_sigma(recipe: Recipe, ae: AutoEncoder, rows: Tensor, sigma: f
             r: Tensor = ae(torch.from_numpy(z), torch.full((len(z), 1), level))
         return r.numpy()
 
-    return clean_level(reconstruct, rows.numpy(), levels_between(*recipe.criterion.levels, sigma))
+    levels = levels_between(*recipe.criterion.levels, sigma)
+    return largest_passing_level(reconstruct, rows.numpy(), levels)
 
 
 def choose_sigma(recipe: Recipe, prepared: Prepared, rows: Tensor) -> float:
@@ -152,8 +152,7 @@ def export(
     ae: AutoEncoder,
     chains: ChainSetup,
     models: Path,
-    plots: Sequence[Path],
-    measure: Measure,
+    complete: Complete,
 ) -> Path:
     """Write the next version of a model.
 
@@ -163,8 +162,8 @@ def export(
         ae: the trained model.
         chains: its kernels and start points.
         models: the folder of all models.
-        plots: files to copy into the artefact.
-        measure: called with the written artefact; returns its manifest with metrics.
+        complete: called with the written artefact; adds plots to its folder and returns its
+            manifest with figures.
 
     Returns:
         The new folder, `models/<name>/<version>`.
@@ -178,11 +177,10 @@ def export(
         tensors = {k: v.detach().contiguous() for k, v in ae.state_dict().items()}
         save_file(tensors | {START_POINTS: chains.starts.contiguous()}, folder / WEIGHTS)
         graphs = _write_graphs(ae, chains, folder)
-        for plot in plots:
-            shutil.copyfile(plot, folder / plot.name)
         write_manifest(folder, describe(recipe, prepared, ae, chains, number, graphs))
-        manifest = measure(folder)
-        (folder / CARD).write_text(card(manifest, [p.name for p in plots]), encoding="utf-8")
+        manifest = complete(folder)
+        plots = [f"{name}.png" for name in CAPTIONS if (folder / f"{name}.png").exists()]
+        (folder / CARD).write_text(card(manifest, plots), encoding="utf-8")
         write_manifest(folder, manifest)
     return models / recipe.name / number
 

@@ -1,7 +1,7 @@
 """From a recipe and its data to an artefact: train, draw the plots, export, measure."""
 
+import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,16 +10,18 @@ from safetensors.torch import load_file
 
 from localmoments.artefact import START_POINTS, WEIGHTS, Manifest
 from localmoments.errors import ArtefactError
+from localmoments.model import Model
 from trainer import checkpoint
 from trainer.autoencoder import AutoEncoder
+from trainer.checkpoint import Loss
 from trainer.config import Recipe, make_recipe
-from trainer.errors import RunFolderError
-from trainer.evaluate import first_look, held_rows, open_model
+from trainer.errors import RunFolderError, explain_write_errors
+from trainer.evaluate import first_look, held_rows
+from trainer.evaluate.command import data_options
 from trainer.evaluate.trust import typical_quantiles
 from trainer.export import CARD, ChainSetup, export, set_up_chains
 from trainer.fit import VALIDATION_ROWS, fit, load_weights, read_checkpoint
-from trainer.gallery import draw_gallery
-from trainer.judging import data_options
+from trainer.plots.artefact import draw_fit_plots
 from trainer.prepare import Prepared, held_out_rows, prepare
 from trainer.run_folder import RunFolder, check_writable
 
@@ -42,7 +44,7 @@ def train_and_export(recipe: Recipe, prepared: Prepared, run: RunFolder, models:
         f"{prepared.dataset.dims} columns; the run is in {run.path}."
     )
     ae = fit(recipe, prepared, run)
-    return _draw_and_export(recipe, prepared, ae, run, models)
+    return _export_run(recipe, prepared, ae, run, models)
 
 
 def export_run(recipe: Recipe, run: RunFolder, models: Path) -> Path:
@@ -62,7 +64,7 @@ def export_run(recipe: Recipe, run: RunFolder, models: Path) -> Path:
         log(f"Note: {run.path} has not finished; exporting its best weights so far.")
     ae = AutoEncoder(prepared.architecture)
     load_weights(ae, groups["model"] if state.finished else groups["best"], run)
-    return _draw_and_export(recipe, prepared, ae.eval(), run, models)
+    return _export_run(recipe, prepared, ae.eval(), run, models)
 
 
 def export_artefact(artefact: Path, data: str | None, models: Path) -> Path:
@@ -76,7 +78,7 @@ def export_artefact(artefact: Path, data: str | None, models: Path) -> Path:
     Raises:
         ArtefactError: if the data is not the one that the model was trained on.
     """
-    manifest = open_model(artefact).manifest
+    manifest = Model.open(artefact).manifest
     options = data_options(manifest.recipe["data"], data)
     recipe = make_recipe({**manifest.recipe, "data": asdict(options)})
     prepared = prepare(recipe)
@@ -87,23 +89,23 @@ def export_artefact(artefact: Path, data: str | None, models: Path) -> Path:
     weights = load_file(artefact / WEIGHTS)
     ae.load_state_dict({k: v for k, v in weights.items() if k != START_POINTS})
     chains = set_up_chains(recipe, prepared, ae.eval())
-    with tempfile.TemporaryDirectory() as temporary:
-        plots = draw_gallery(recipe, prepared, ae, chains, (), Path(temporary))
-        losses = artefact / "losses.png"  # of the training, which is not repeated
-        plots += [losses] if losses.exists() else []
-        folder = _export(recipe, prepared, ae, chains, models, plots)
+    curves = artefact / "losses.png"  # of the training, which is not repeated
+    folder = _export(recipe, prepared, ae, chains, models, (), curves)
     log(f"{folder} is ready: it has the weights of {artefact}.")
     return folder
 
 
-def _draw_and_export(
+def _export_run(
     recipe: Recipe, prepared: Prepared, ae: AutoEncoder, run: RunFolder, models: Path
 ) -> Path:
-    log(f"Training is complete and saved in {run.path}; drawing plots and exporting ...")
+    """Export a trained model, and copy its plots into the run."""
+    log(f"Training is complete and saved in {run.path}; exporting and drawing plots ...")
     losses = checkpoint.load(run.checkpoint)[0].losses
     chains = set_up_chains(recipe, prepared, ae)
-    plots = draw_gallery(recipe, prepared, ae, chains, losses, run.path)
-    folder = _export(recipe, prepared, ae, chains, models, plots)
+    folder = _export(recipe, prepared, ae, chains, models, losses)
+    with explain_write_errors(run.path):
+        for plot in folder.glob("*.png"):
+            shutil.copyfile(plot, run.path / plot.name)
     log(f"{folder} is ready; {folder / CARD} describes it.")
     return folder
 
@@ -114,16 +116,25 @@ def _export(
     ae: AutoEncoder,
     chains: ChainSetup,
     models: Path,
-    plots: Sequence[Path],
+    losses: Sequence[Loss],
+    curves: Path | None = None,
 ) -> Path:
-    """Export a new version with the metrics that take only seconds."""
+    """Export a new version with its plots and the figures that take only seconds.
 
-    def measure(folder: Path) -> Manifest:
-        model = open_model(folder)
+    Args:
+        losses: of the training, for their plot.
+        curves: an existing plot of the losses, to copy.
+    """
+
+    def complete(folder: Path) -> Manifest:
+        model = Model.open(folder)
+        draw_fit_plots(model, prepared, losses, folder)
+        if curves is not None and curves.exists():
+            shutil.copyfile(curves, folder / curves.name)
         rows = held_out_rows(prepared, VALIDATION_ROWS).numpy()
         typical = typical_quantiles(model, rows, model.manifest.moments_sigma)
         held = held_rows(prepared.dataset, prepared.split)
-        metrics = first_look(model, prepared.dataset, held)
-        return replace(model.manifest, typical=typical, evaluation=metrics)
+        figures = first_look(model, prepared.dataset, held)
+        return replace(model.manifest, typical=typical, evaluation=figures)
 
-    return export(recipe, prepared, ae, chains, models, plots, measure)
+    return export(recipe, prepared, ae, chains, models, complete)

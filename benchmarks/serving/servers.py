@@ -7,6 +7,7 @@ and the same largest batch.
 
 import contextlib
 import hashlib
+import http.client
 import json
 import os
 import signal
@@ -167,7 +168,7 @@ def start_service(
     checkout: Path = ROOT,
     **settings: str,
 ) -> Iterator[Server]:
-    """Run this service for the duration of the block.
+    """Run this service for the duration of the block, once `/readyz` answers 200.
 
     Args:
         models: folder with models.
@@ -191,6 +192,7 @@ def start_service(
         command = [sys.executable, "-m", "service"]
         environment["PYTHONPATH"] = str(checkout)
         with start_server("localmoments", command, environment, port, Path(folder)) as server:
+            _wait_until_ready(server)
             yield server
 
 
@@ -225,6 +227,23 @@ def _wait_until_listening(process: subprocess.Popen[bytes], server: Server) -> N
         "did not listen in time" if process.poll() is None else f"exited ({process.returncode})"
     )
     raise PeerError(f"{server.name} {failure}: {' '.join(lines)[-600:]}")
+
+
+def _wait_until_ready(server: Server) -> None:
+    """The service listens before its models are loaded."""
+    end, status = time.monotonic() + START_SECONDS, 0
+    while time.monotonic() < end:
+        connection = http.client.HTTPConnection(*server.address, timeout=START_SECONDS)
+        with (
+            contextlib.suppress(OSError, http.client.HTTPException),
+            contextlib.closing(connection),
+        ):
+            connection.request("GET", "/readyz")
+            status = connection.getresponse().status
+            if status == 200:
+                return
+        time.sleep(0.05)
+    raise PeerError(f"{server.name} is not ready: /readyz returned {status}.")
 
 
 def _stop(process: subprocess.Popen[bytes], server: Server) -> None:

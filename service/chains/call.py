@@ -184,6 +184,8 @@ class ChainCall:
         if newest is None or newest[0] <= self.step or self._is_lost:
             return
         head = Snapshot(newest[0], newest[1].tobytes())
+        if release:  # a renewal that arrives after this commit would find the lease gone
+            self._renewing.cancel()
         try:
             await self._store.commit(self._lease, self.step, head, self._new_base, release=release)
         except LocalMomentsError:

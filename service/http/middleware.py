@@ -12,7 +12,8 @@ A request passes through here once, whatever its headers:
   that arrives too slowly gets 408.
 - Write limit. A client that does not read its response for `write_seconds` is given up.
 - Errors. Every exception becomes a problem (service.http.problems).
-- One log line and one count in the metrics for each request.
+- One count in the metrics and one log line for each request, except that requests above the
+  in-flight limit are only counted.
 
 This is plain ASGI because Starlette's BaseHTTPMiddleware hides disconnects from the route.
 """
@@ -42,7 +43,7 @@ POLLED = frozenset({"/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/h
 UNLIMITED = POLLED | {"/", "/docs", "/openapi.json", "/sample"}  # not in the in-flight limit
 UNLIMITED_FOLDERS = ("/web/", "/docs/")
 # A client that retries at once must not take the time that accepted requests need.
-REFUSAL_SECONDS = 0.012
+REFUSAL_SECONDS = 0.01
 PIECE_BYTES = 2**18  # a longer body is sent in pieces, so that an unread one is noticed
 SMOOTHING = 0.05  # weight of the newest request in the mean duration
 
@@ -95,6 +96,7 @@ class RequestMiddleware:
         if path in UNLIMITED or path.startswith(UNLIMITED_FOLDERS):
             return
         if self.in_flight >= self.limits.requests:
+            exchange.is_refused = True
             retry_after = self._mean_seconds  # by then every place has been free once
             await asyncio.sleep(REFUSAL_SECONDS)
             raise OverloadError(
@@ -112,6 +114,8 @@ class RequestMiddleware:
     def _record(self, exchange: "Exchange", seconds: float) -> None:
         scope, status = exchange.scope, exchange.status
         route = getattr(scope.get("route"), "path", "other")
+        if exchange.is_refused:  # cheap, and no part in the durations
+            return self._metrics.count_request(scope["method"], route, status, None)
         self._metrics.count_request(scope["method"], route, status, seconds)
         level = logging.DEBUG if status < 500 and route in POLLED else logging.INFO
         if log.isEnabledFor(level):
@@ -125,7 +129,8 @@ class Exchange(Wait):
     def __init__(
         self, middleware: RequestMiddleware, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        self.scope, self.status, self.is_counted = scope, 0, False
+        self.scope, self.status = scope, 0
+        self.is_counted = self.is_refused = False  # by the in-flight limit
         self.began = perf_counter()
         self._middleware, self._limits = middleware, middleware.limits
         self._receive, self._send = receive, send

@@ -11,13 +11,12 @@ from service.caller import Caller
 from service.http.auth import Reader
 from service.http.openapi import describe_body, describe_problems, describe_response
 from service.http.route import HotRoute
-from service.http.state import InferenceUse
+from service.http.state import InferenceUse, Models
 from service.http.timeouts import time_limit
 from service.inference import Inference
 from service.oip.messages import BINARY, JSON_LENGTH, encode_response, read_request
 from service.oip.schemas import InferRequest, InferResponse
 from service.oip.targets import ModelName, Target, Version, find_target
-from service.oip.tensors import Array
 
 PATH = "/v2/models/{model}/infer"
 PATH_OF_VERSION = "/v2/models/{model}/versions/{version}/infer"
@@ -55,35 +54,6 @@ JsonLength = Annotated[
 ]
 
 
-async def run(
-    request: Request, inference: Inference, caller: Caller, name: str, version: str | None = None
-) -> Response:
-    """Handle an infer request: parse, run the target, encode."""
-    target = find_target(request.app.state.models.catalogue, name, version)
-    body, inputs = await read_request(request, target)
-    timeout = body.parameters.timeout  # microseconds
-    async with time_limit(math.ceil(timeout / 1000) if timeout else None):
-        if target.graph is None:
-            outputs = await _reconstruct(inference, target, body, inputs, caller)
-        else:
-            outputs = await inference.run_graph(target.model, target.graph, inputs, caller)
-    return await encode_response(target, body, outputs)
-
-
-async def _reconstruct(
-    inference: Inference,
-    target: Target,
-    body: InferRequest,
-    inputs: dict[str, Array],
-    caller: Caller,
-) -> Named:
-    x = inputs["x"]
-    caller.charge(len(x))
-    reference = target.model.manifest.reference
-    result = await inference.reconstruct(x, reference, body.parameters.sigma)
-    return {"reconstruction": result.reconstruction, "error": result.error.astype("f8", copy=False)}
-
-
 router = APIRouter(tags=["inference protocol"], route_class=HotRoute)
 
 
@@ -91,6 +61,7 @@ router = APIRouter(tags=["inference protocol"], route_class=HotRoute)
 async def infer(
     request: Request,
     model: ModelName,
+    catalogue: Models,
     inference: InferenceUse,
     caller: Reader,
     json_length: JsonLength = None,
@@ -100,7 +71,7 @@ async def infer(
     `name` reconstructs rows, in the units of the data. `name:graph` runs a graph of the artefact,
     in the model's units.
     """
-    return await run(request, inference, caller, model)
+    return await _run(request, find_target(catalogue, model), inference, caller, json_length)
 
 
 @router.post(PATH_OF_VERSION, summary="Run one version of a model", **OPENAPI)
@@ -108,9 +79,34 @@ async def infer_version(
     request: Request,
     model: ModelName,
     version: Version,
+    catalogue: Models,
     inference: InferenceUse,
     caller: Reader,
     json_length: JsonLength = None,
 ) -> Response:
     """Run the given version of a model. See the route without a version."""
-    return await run(request, inference, caller, model, version)
+    target = find_target(catalogue, model, version)
+    return await _run(request, target, inference, caller, json_length)
+
+
+async def _run(
+    request: Request, target: Target, inference: Inference, caller: Caller, json_length: int | None
+) -> Response:
+    body, inputs = await read_request(request, target, json_length)
+    timeout = body.parameters.timeout  # microseconds
+    async with time_limit(math.ceil(timeout / 1000) if timeout else None):
+        if target.graph is None:
+            outputs = await _reconstruct(target, body, inputs, inference, caller)
+        else:
+            outputs = await inference.run_graph(target.model, target.graph, inputs, caller)
+    return await encode_response(target, body, outputs)
+
+
+async def _reconstruct(
+    target: Target, body: InferRequest, inputs: Named, inference: Inference, caller: Caller
+) -> Named:
+    x = inputs["x"]
+    caller.charge(len(x))
+    reference = target.model.manifest.reference
+    result = await inference.reconstruct(x, reference, body.parameters.sigma)
+    return {"reconstruction": result.reconstruction, "error": result.error.astype("f8", copy=False)}

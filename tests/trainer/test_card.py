@@ -8,8 +8,8 @@ import pytest
 from localmoments import artefact as manifests
 from trainer.__main__ import make_parser
 from trainer.card import CAPTIONS, KINDS, card
-from trainer.judging import options_of
-from trainer.metrics_report import OPTIONS
+from trainer.evaluate.command import format_options
+from trainer.evaluate.report import OPTIONS
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_the_command_that_made_its_figures_is_the_one_it_shows(manifest, options
     assert f"\n{command}  # these figures and pictures\n" in text
     _, name, *words = shlex.split(command)
     shown = make_parser(name, "localmoments").parse_args(words)
-    assert options_of(shown) == options
+    assert format_options(shown) == options
     assert "| options" not in text
 
 

@@ -16,8 +16,10 @@ from trainer.data.dataset import DataOptions, Dataset
 from trainer.data.sources import Index
 from trainer.errors import DataError
 
-MOST_HELD_OUT = 10_000  # validation rows at most
-_SPLIT_SEED = 20_140
+# `record_split` writes these into the manifest, and `evaluate` reads them from there.
+SPLIT_SEED = 20_140
+MOST_HELD_OUT = 10_000
+FEWEST_TEST_ROWS = 1_000  # with fewer rows that chose nothing, a random half of all is the test set
 
 
 @dataclass(frozen=True)
@@ -28,13 +30,22 @@ class Split:
     validation: Index
 
 
-def split(dataset: Dataset, options: DataOptions) -> Split:
+def split(
+    dataset: Dataset, options: DataOptions, *, seed: int | None = None, most: int | None = None
+) -> Split:
     """Return the data set's own validation rows if it defines them, else a fixed random sample.
 
-    Raises DataError if no row is left on either side.
+    Args:
+        seed: of the random sample; SPLIT_SEED by default.
+        most: the largest number of rows in it; MOST_HELD_OUT by default.
+
+    Raises:
+        DataError: no row is left on either side.
     """
+    seed = SPLIT_SEED if seed is None else seed
+    most = MOST_HELD_OUT if most is None else most
     is_held_out = np.zeros(dataset.rows, np.bool_)
-    is_held_out[_choose_validation_rows(dataset, options)] = True
+    is_held_out[_choose_validation_rows(dataset, options, seed, most)] = True
     train, validation = np.flatnonzero(~is_held_out), np.flatnonzero(is_held_out)
     if not len(train) or not len(validation):
         raise DataError(
@@ -54,24 +65,32 @@ def record_split(dataset: Dataset, parts: Split, chose: Mapping[str, int]) -> di
     """
     held_out = "random" if dataset.held_out is None else "set by the data"
     return {
-        "seed": _SPLIT_SEED,
+        "seed": SPLIT_SEED,
+        "most_held_out": MOST_HELD_OUT,
+        "fewest_test_rows": FEWEST_TEST_ROWS,
         "held_out": held_out,
         "chose": {name: min(count, len(parts.validation)) for name, count in chose.items()},
     }
 
 
-def _choose_validation_rows(dataset: Dataset, options: DataOptions) -> Index:
+def _choose_validation_rows(dataset: Dataset, options: DataOptions, seed: int, most: int) -> Index:
     if dataset.held_out is not None:
         return dataset.held_out
-    n = _count_validation_rows(dataset.rows, options.holdout)
-    rng = np.random.default_rng(_SPLIT_SEED)
+    n = _count_validation_rows(dataset.rows, options.holdout, most)
+    rng = np.random.default_rng(seed)
     return rng.choice(dataset.rows, n, replace=False, shuffle=False)
 
 
-def _count_validation_rows(rows: int, holdout: float | int) -> int:
+def _count_validation_rows(rows: int, holdout: float | int, most: int) -> int:
+    count = holdout if isinstance(holdout, int) else round(rows * holdout)
     if isinstance(holdout, int) and holdout >= rows:
         raise DataError(
             f"`data.holdout` takes {holdout} of {rows} rows, so none is left for training."
         )
-    count = holdout if isinstance(holdout, int) else round(rows * holdout)
-    return min(max(1, count), MOST_HELD_OUT, rows - 1)
+    return min(max(1, count), most, rows - 1)
+
+
+def spread(index: Index, count: int) -> Index:
+    """At most `count` of the rows in `index`, evenly spaced: those at positions i·len // n."""
+    n = min(count, len(index))
+    return index[np.arange(n) * len(index) // max(1, n)]

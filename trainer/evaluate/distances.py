@@ -1,4 +1,4 @@
-"""Distances between samples and real rows. None can be fooled in the same way as another.
+"""Distances between samples and real rows. Each sees errors that others miss.
 
 Features u (n, f) are first divided by the root mean square of the real rows' entries, so u·u/f is
 about 1 for a real row and no term of the kernel below is negligible.
@@ -15,8 +15,9 @@ about 1 for a real row and no term of the kernel below is negligible.
 B_i is the ball around real row x_i that reaches to its k-th nearest real neighbour. All but the
 kernel distance and the density depend on the sizes of the sets, so sets of equal size are compared.
 
-Every function comes in two forms. The plain one takes two sets. The one that ends in `_parts` also
-takes the group of each row and gives the figure with each group left out (see estimates.py).
+Every distance comes in two forms. The plain function takes two sets. The function whose name ends
+in `_parts` also takes the group of each row and returns the figure with each group left out
+(`jackknife.py`).
 """
 
 from collections.abc import Iterator
@@ -25,52 +26,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from localmoments.arrays import Doubles, Floats
-from trainer.evaluate.estimates import Units, one_hot
-from trainer.evaluate.nearest import nearest, squared_distances
+from trainer.evaluate.jackknife import Grouped, Parts, Units, one_group, one_hot
+from trainer.evaluate.neighbours import nearest, squared_distances
 
-NEIGHBOURS = 5
-PROJECTIONS = 200
+NEIGHBOURS = 5  # k of density and coverage
+PROJECTIONS = 200  # directions of the sliced Wasserstein distance
 BLOCK = 2**21  # kernel values at a time
 
 
-@dataclass(frozen=True)
-class Parts:
-    """A figure, and the same without each group."""
-
-    value: float
-    without_samples: Doubles  # (G,)
-    without_real: Doubles  # (H,)
-
-
-@dataclass(frozen=True)
-class Grouped:
-    """Features in unit root mean square, the chain of each row, and the group of each chain."""
-
-    x: Floats  # (n, f)
-    units: Units  # (n,)
-    groups: Units  # (n,)
-    count: int  # of groups, also of those without a row here
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    def take(self, index: Units) -> "Grouped":
-        return Grouped(self.x[index], self.units[index], self.groups[index], self.count)
-
-    @property
-    def sizes(self) -> Doubles:
-        """(G,)"""
-        return np.bincount(self.groups, minlength=self.count).astype(np.float64)
-
-
-def single(x: Floats, units: Units | None = None) -> Grouped:
-    """Rows in one group; without `units` each is independent of the others."""
-    units = np.arange(len(x)) if units is None else units
-    return Grouped(x, units, np.zeros(len(x), np.int64), 1)
-
-
 def root_mean_square(real: Floats) -> float:
-    """Of all entries; 1 where all are 0."""
+    """The root mean square of all entries; 1 if all are 0."""
     return float(np.sqrt(np.square(real, dtype=np.float64).mean())) or 1.0
 
 
@@ -78,14 +43,14 @@ def root_mean_square(real: Floats) -> float:
 
 
 def kernel_distance(real: Floats, samples: Floats, chains: Units | None = None) -> float:
-    """Features of real rows (n, f) and of samples (m, f), in any units; chains (m,): where each
-    sample is from."""
+    """Features of real rows (n, f) and of samples (m, f), in any units; chains (m,): the chain of
+    each sample."""
     unit = root_mean_square(real)
-    x, y = single(_scaled(real, unit)), single(_scaled(samples, unit), chains)
+    x, y = one_group(_in_units(real, unit)), one_group(_in_units(samples, unit), chains)
     return kernel_parts(kernel_sums(x, x), kernel_sums(y, y), kernel_sums(x, y)).value
 
 
-def _scaled(x: Floats, unit: float) -> Floats:
+def _in_units(x: Floats, unit: float) -> Floats:
     return np.asarray(x / unit, np.float32)
 
 
@@ -98,22 +63,28 @@ class KernelSums:
 
 
 def kernel_sums(a: Grouped, b: Grouped) -> KernelSums:
-    """Pass the same set twice for the sums within it: pairs of one chain are then left out, because
-    they are alike however good the sampler is, and would add to the distance."""
+    """Sum k over all pairs of a row of a and a row of b.
+
+    Pass the same set twice for the sums within it. Pairs of one chain are then left out: they are
+    alike however good the sampler is, and would add to the distance.
+    """
     sums = np.zeros((a.count, b.count))
     first, second = one_hot(a.groups, a.count), one_hot(b.groups, b.count)
     for part, K in kernel_blocks(a.x, b.x):
         sums += first[part].T @ (K @ second)
     pairs = np.outer(a.sizes, b.sizes)
     if a is b:
-        own, count = _within_chains(a)
-        sums[np.diag_indices(a.count)] -= own
+        within, count = _sums_within_chains(a)
+        sums[np.diag_indices(a.count)] -= within
         pairs[np.diag_indices(a.count)] -= count
     return KernelSums(sums, pairs)
 
 
 def kernel_blocks(u: Floats, v: Floats) -> Iterator[tuple[slice, Doubles]]:
-    """(u·v/f + 1)³ of all of v with some rows of u at a time; products in float32."""
+    """(u·v/f + 1)³ of some rows of u (n, f) with all of v (m, f) at a time; (k, m) each.
+
+    Products are taken in float32, powers are returned in float64.
+    """
     step = max(1, BLOCK // len(v))
     v = v / np.float32(u.shape[1])
     for start in range(0, len(u), step):
@@ -123,13 +94,13 @@ def kernel_blocks(u: Floats, v: Floats) -> Iterator[tuple[slice, Doubles]]:
         yield part, np.asarray(K * K * K, np.float64)
 
 
-def _within_chains(a: Grouped) -> tuple[Doubles, Doubles]:
-    """Sums of k over pairs of one chain, a row with itself among them, and their number; (G,)."""
+def _sums_within_chains(a: Grouped) -> tuple[Doubles, Doubles]:
+    """Sums of k over pairs within a chain, including a row with itself, and their number; (G,)."""
     order = np.argsort(a.units, kind="stable")
     first = np.unique(a.units[order], return_index=True)[1]
     if len(first) == len(a):  # every row is a chain of its own
-        own = (np.square(a.x, dtype=np.float64).mean(1) + 1) ** 3
-        return np.asarray(np.bincount(a.groups, own, a.count), np.float64), a.sizes
+        itself = (np.square(a.x, dtype=np.float64).mean(1) + 1) ** 3  # k(u, u)
+        return np.asarray(np.bincount(a.groups, itself, a.count), np.float64), a.sizes
     sums, pairs = np.zeros(a.count), np.zeros(a.count)
     for rows in np.split(order, first[1:]):
         group = a.groups[rows[0]]
@@ -139,11 +110,12 @@ def _within_chains(a: Grouped) -> tuple[Doubles, Doubles]:
 
 
 def kernel_parts(real: KernelSums, samples: KernelSums, cross: KernelSums) -> Parts:
-    """From the sums within both sets and those between real rows and samples."""
+    """The kernel distance from the sums within both sets and between real rows and samples."""
     within_real, within_samples = _mean(real), _mean(samples)
     between = _mean(cross)
-    without_samples = _means_without(samples) - 2 * _rest(cross.sums.T, cross.pairs.T)
-    without_real = _means_without(real) - 2 * _rest(cross.sums, cross.pairs)
+    # Leaving out a group of samples changes two of the three means; so does one of real rows.
+    without_samples = _means_without(samples) - 2 * _row_means_without(cross.sums.T, cross.pairs.T)
+    without_real = _means_without(real) - 2 * _row_means_without(cross.sums, cross.pairs)
     return Parts(within_real + within_samples - 2 * between, within_real + without_samples,
                  within_samples + without_real)  # fmt: skip
 
@@ -153,18 +125,18 @@ def _mean(s: KernelSums) -> float:
 
 
 def _means_without(s: KernelSums) -> Doubles:
-    """(G,): over the pairs that have no row in the group."""
+    """Means over the pairs that have no row in group g; (G,)."""
 
-    def kept(x: Doubles) -> Doubles:
-        out: Doubles = x.sum() - x.sum(0) - x.sum(1) + np.diag(x)
+    def sum_without(x: Doubles) -> Doubles:
+        out: Doubles = x.sum() - x.sum(0) - x.sum(1) + np.diag(x)  # the corner was taken off twice
         return out
 
-    out: Doubles = kept(s.sums) / np.maximum(1, kept(s.pairs))
+    out: Doubles = sum_without(s.sums) / np.maximum(1, sum_without(s.pairs))
     return out
 
 
-def _rest(sums: Doubles, pairs: Doubles) -> Doubles:
-    """(G,): the mean without each row of the sums."""
+def _row_means_without(sums: Doubles, pairs: Doubles) -> Doubles:
+    """Means without row g of the sums; (G,)."""
     out: Doubles = (sums.sum() - sums.sum(1)) / np.maximum(1, pairs.sum() - pairs.sum(1))
     return out
 
@@ -175,13 +147,15 @@ def _rest(sums: Doubles, pairs: Doubles) -> Doubles:
 def frechet_distance(real: Floats, samples: Floats) -> float:
     """Features of real rows (n, f) and of samples (m, f), in any units."""
     unit = root_mean_square(real)
-    x, y = (_gaussian(_moments(single(_scaled(part, unit))).sum(0)) for part in (real, samples))
+    x, y = (
+        _gaussian(_moment_sums(one_group(_in_units(part, unit))).sum(0)) for part in (real, samples)
+    )
     return _frechet(x, y)
 
 
 def frechet_parts(real: Grouped, samples: Grouped) -> Parts:
-    """Of features in unit root mean square."""
-    P, Q = _moments(real), _moments(samples)  # (G, f + 1, f + 1)
+    """Of features in units of the real rows' root mean square."""
+    P, Q = _moment_sums(real), _moment_sums(samples)  # (G, f + 1, f + 1)
     p, q = _gaussian(P.sum(0)), _gaussian(Q.sum(0))
     return Parts(
         _frechet(p, q),
@@ -190,14 +164,14 @@ def frechet_parts(real: Grouped, samples: Grouped) -> Parts:
     )
 
 
-def _moments(a: Grouped) -> Doubles:
-    """Σ (1, u)(1, u)ᵀ of each group: counts, sums and products add up; (G, f + 1, f + 1)."""
+def _moment_sums(a: Grouped) -> Doubles:
+    """Σ (1, u)(1, u)ᵀ over each group: counts, sums and products at once; (G, f + 1, f + 1)."""
     u = np.concatenate([np.ones((len(a), 1)), a.x], axis=1)  # (n, f + 1)
     return np.stack([u[a.groups == g].T @ u[a.groups == g] for g in range(a.count)])
 
 
 def _gaussian(S: Doubles) -> tuple[Doubles, Doubles]:
-    """Mean (f,) and covariance (f, f)."""
+    """Mean (f,) and covariance (f, f) from Σ (1, u)(1, u)ᵀ."""
     n = max(2.0, S[0, 0])
     m = S[0, 1:] / n
     return m, (S[1:, 1:] - n * np.outer(m, m)) / (n - 1)
@@ -207,7 +181,7 @@ def _frechet(a: tuple[Doubles, Doubles], b: tuple[Doubles, Doubles]) -> float:
     (m, C), (k, D) = a, b
     w, V = np.linalg.eigh(C)
     root = V * np.sqrt(np.maximum(w, 0)) @ V.T  # C^½
-    # C D has the eigenvalues of C^½ D C^½, which is symmetric
+    # tr (C D)^½: C D has the eigenvalues of C^½ D C^½, which is symmetric
     cross = np.sqrt(np.maximum(np.linalg.eigvalsh(root @ D @ root), 0)).sum()
     return float(np.square(m - k).sum() + np.trace(C) + np.trace(D) - 2 * cross)
 
@@ -217,7 +191,7 @@ def _frechet(a: tuple[Doubles, Doubles], b: tuple[Doubles, Doubles]) -> float:
 
 def density_and_coverage(real: Floats, samples: Floats, k: int = NEIGHBOURS) -> tuple[float, float]:
     """Features of real rows (n, f) and of samples (m, f); for coverage n = m."""
-    density, coverage = coverage_parts(single(real), single(samples), ball_radii(real, k), k)
+    density, coverage = coverage_parts(one_group(real), one_group(samples), ball_radii(real, k), k)
     return density.value, coverage.value
 
 
@@ -230,7 +204,7 @@ def ball_radii(real: Floats, k: int = NEIGHBOURS) -> Floats:
 def coverage_parts(
     real: Grouped, samples: Grouped, radii: Floats, k: int = NEIGHBOURS
 ) -> tuple[Parts, Parts]:
-    """Density and coverage. A real row that is left out keeps its place in the others' radii."""
+    """Density and coverage. Leaving out real rows does not change the radii of the others."""
     k = min(k, len(real) - 1)
     hot = one_hot(samples.groups, samples.count).astype(np.float32)
     inside = np.empty((len(real), samples.count))  # samples of each group in each ball
@@ -251,7 +225,7 @@ def coverage_parts(
 
 
 def _without_rows(values: Doubles, real: Grouped) -> Doubles:
-    """Means over the rows that are in no group but g; (H,)."""
+    """Means over the rows that are not in group g; (H,)."""
     sums = np.bincount(real.groups, values, real.count)
     out: Doubles = (sums.sum() - sums) / np.maximum(1, len(values) - real.sizes)
     return out
@@ -267,14 +241,14 @@ def sliced_wasserstein(a: Doubles, b: Doubles, seed: int = 0) -> float:
 
 
 def directions(dims: int, seed: int = 0) -> Doubles:
-    """Unit vectors; (dims, PROJECTIONS)."""
+    """Random unit vectors; (dims, PROJECTIONS)."""
     v = np.random.default_rng(seed).standard_normal((dims, PROJECTIONS))
     return np.asarray(v / np.linalg.norm(v, axis=0), np.float64)
 
 
 def wasserstein_parts(real: Grouped, samples: Grouped) -> Parts:
-    """Of rows that are projected already: x (n, PROJECTIONS) on the same directions."""
-    (a, ga), (b, gb) = (_sorted(part) for part in (samples, real))
+    """Of rows projected on the same directions; x (n, PROJECTIONS)."""
+    (a, ga), (b, gb) = (_sort_columns(part) for part in (samples, real))
     return Parts(
         _transport(a, b),
         np.array([_transport(_drop(a, ga, g), b) for g in range(samples.count)]),
@@ -282,14 +256,14 @@ def wasserstein_parts(real: Grouped, samples: Grouped) -> Parts:
     )
 
 
-def _sorted(a: Grouped) -> tuple[Floats, Units]:
+def _sort_columns(a: Grouped) -> tuple[Floats, Units]:
     """Projections in order, and the group of each; (P, n) both."""
     order = np.argsort(a.x.T, axis=1)
     return np.take_along_axis(a.x.T, order, axis=1), a.groups[order]
 
 
 def _drop(x: Floats, groups: Units, g: int) -> Floats:
-    """Without a group; each projection loses the same number of values and stays in order."""
+    """Remove a group; each projection loses the same number of values and stays in order."""
     kept = x[groups != g].reshape(len(x), -1)
     return kept if kept.size else x
 

@@ -1,4 +1,4 @@
-"""Two equations of the paper, solved on a grid: whose law a chain has, and what an RCAE learns.
+"""Two equations of the paper solved on a grid: the stationary law of a chain, and the best RCAE.
 
 **The operator equation** (eq. mixture), in one or two columns:
 
@@ -6,8 +6,8 @@
 
 On a grid of cells it is π = π P, where P[i, j] is the mass that the Gaussian of cell i puts into
 cell j. A row that loses mass beyond the edge is scaled to 1, so P is a stochastic matrix, and π is
-its left eigenvector of eigenvalue 1: the limit of power iteration, here by Arnoldi's method, which
-needs fewer products where the chain mixes slowly.
+its left eigenvector of eigenvalue 1. It is the limit of power iteration, computed here by Arnoldi's
+method, which needs fewer products if the chain mixes slowly.
 
 **The minimiser of L_global** (eq. L-global) over all functions r, in one column:
 
@@ -23,7 +23,7 @@ from scipy.special import ndtr
 
 from localmoments.arrays import Doubles
 
-NOTHING = 1e-9  # mass of a cell that is left out
+NEGLIGIBLE = 1e-9  # mass of a cell that is left out
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Grid:
 
     @property
     def edges(self) -> list[Doubles]:
-        """Of every column; (n + 1,)."""
+        """Edges of the cells along every column; (n + 1,) each."""
         ends = zip(self.low, self.high, self.cells, strict=True)
         return [np.linspace(a, b, n + 1) for a, b, n in ends]
 
@@ -45,7 +45,7 @@ class Grid:
         return float(np.prod([e[1] - e[0] for e in self.edges]))
 
     def centres(self) -> Doubles:
-        """The last column runs fastest; (n, d)."""
+        """Centres of the cells, the last column varying fastest; (n, d)."""
         middles = [(e[1:] + e[:-1]) / 2 for e in self.edges]
         return np.stack(np.meshgrid(*middles, indexing="ij"), -1).reshape(-1, len(middles))
 
@@ -64,16 +64,16 @@ class Grid:
 def solve(grid: Grid, mu: Doubles, sigma: Doubles) -> Doubles:
     """π as the mass of each cell (n,), for μ (n, d) and Σ (n, d, d) at the cells' centres.
 
-    Example, of an autoregression with stationary variance 1:
+    Example, an autoregression with stationary variance 1:
         >>> grid = Grid((-6.0,), (6.0,), (300,))
         >>> x = grid.centres()
         >>> π = solve(grid, 0.6 * x, np.full((300, 1, 1), 0.64))
-        >>> float(π @ x[:, 0] ** 2)
+        >>> round(float(π @ x[:, 0] ** 2), 2)
         1.0
     """
     P = transitions(grid, mu, sigma)
     start = np.full(P.shape[0], 1.0 / P.shape[0])
-    for _ in range(50):  # away from the start, so that Arnoldi begins near π
+    for _ in range(50):  # a few plain steps, so that Arnoldi starts near π
         start = start @ P
     _, vectors = eigs(P.T, k=1, which="LM", v0=start, tol=1e-10, ncv=60)
     π = np.abs(vectors[:, 0].real)
@@ -87,18 +87,20 @@ def transitions(grid: Grid, mu: Doubles, sigma: Doubles) -> sparse.csr_array:
     for start in range(0, len(mu), 256):
         part = slice(start, start + 256)
         mass = rows(grid.edges, mu[part], sigma[part])
-        mass[mass < NOTHING] = 0
+        mass[mass < NEGLIGIBLE] = 0
         blocks.append(sparse.csr_array(mass / mass.sum(1, keepdims=True)))
     return sparse.csr_array(sparse.vstack(blocks))
 
 
 def _line(edges: list[Doubles], mu: Doubles, sigma: Doubles) -> Doubles:
+    """Masses in one column; (B, n)."""
     mass: Doubles = np.diff(ndtr((edges[0] - mu) / np.sqrt(sigma[:, 0])), axis=1)
     return mass
 
 
 def _plane(edges: list[Doubles], mu: Doubles, sigma: Doubles) -> Doubles:
-    """The first column's mass, times the second's given the first at the cell's middle."""
+    """Masses in two columns: the first column's, times the second's given the first at the middle
+    of the cell; (B, n1 n2)."""
     first, second = edges
     s1, s12, s2 = sigma[:, 0, 0, None], sigma[:, 0, 1, None], sigma[:, 1, 1, None]  # (B, 1)
     marginal = np.diff(ndtr((first - mu[:, :1]) / np.sqrt(s1)), axis=1)  # (B, n1)
@@ -112,7 +114,7 @@ def _plane(edges: list[Doubles], mu: Doubles, sigma: Doubles) -> Doubles:
 def best_reconstruction(grid: Grid, p: Doubles, alpha: float) -> Doubles:
     """r at the cells' centres (n,), least in L_global for a law with masses p (n,).
 
-    No mass flows out of the grid's ends: p r' = 0 there, which is what the minimum asks for.
+    Boundary condition: p r' = 0 at the ends of the grid, as the minimum requires.
     """
     x = grid.centres()[:, 0]
     between = alpha * (p[1:] + p[:-1]) / 2 / (x[1] - x[0]) ** 2  # αp between two cells

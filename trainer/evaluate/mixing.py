@@ -1,16 +1,21 @@
-"""How well chains forget where they were, read from a few scalar functions of what they emit.
+"""How fast chains mix, measured on a few scalar functions of what they emit.
 
-Split R-hat compares chains with each other and with themselves later on (1: no difference); the
-effective sample size says how many independent draws the steps are worth, for the middle (bulk)
-and for the 5 % and 95 % quantiles (tail). Both are ArviZ's, rank-normalised (Vehtari et al., 2021).
+**Split R-hat** compares chains with each other and the first half of a chain with its second half;
+1 means no difference. The **effective sample size** is the number of independent draws that the
+steps are worth, for the middle (bulk) and for the 5 % and 95 % quantiles (tail). Both come from
+ArviZ and are rank-normalised (Vehtari et al., 2021).
 
-The burn-in compares the walkers at each step with the pooled end of the run (the last third of the
-steps kept), by the kernel distance of their features. Pairs of the same walker are left out of all
-sums: walkers are independent of each other, so at equilibrium the distance is 0 on average, however
-slowly a walker moves. How far chance takes it from 0 is read from the end itself: the walkers are
-parted at random into halves, many times, and one half's end steps are compared with the end of the
-other half. Half as many walkers scatter about twice as far as all of them, so the most that halves
-exceed the distance of all walkers is seldom exceeded at equilibrium, and that is the limit.
+**Burn-in.** D(t) is the kernel distance between the features of the walkers at step t and those of
+the same walkers over the last third of the kept steps, the end. Pairs of the same walker are left
+out of every sum. Walkers are independent, so at equilibrium D is 0 on average, however slowly a
+walker moves.
+
+    settled = the first step from which on D(t) ≤ limit
+    limit   = max over end steps t and random halvings of D(half of the walkers at t,
+              other half at the end) - D(t)
+
+The limit is what chance explains: half as many walkers scatter about twice as far as all of them,
+so D seldom exceeds the limit at equilibrium.
 """
 
 from collections.abc import Sequence
@@ -25,7 +30,7 @@ from trainer.evaluate.distances import kernel_blocks
 from trainer.evaluate.features import Principal
 
 COMPONENTS = 3
-HALVINGS = 100  # random halves of the walkers that set the limit
+HALVINGS = 100  # random halvings of the walkers that set the limit
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,14 @@ class Scalars:
 
 
 def mixing(traces: Doubles, names: tuple[str, ...]) -> dict[str, dict[str, float]]:
-    """traces (T, W, f): every step of every chain. A chain that stands still has no figures."""
+    """R-hat and effective sample sizes of f functions at every step of every chain.
+
+    A function that does not vary in some chain has no figures.
+
+    Args:
+        traces: (T, W, f).
+        names: (f,).
+    """
     chains = np.moveaxis(traces, 2, 0).swapaxes(1, 2)  # (f, W, T)
     figures: dict[str, dict[str, float]] = {}
     for name, chain in zip(names, chains, strict=True):
@@ -62,8 +74,11 @@ def mixing(traces: Doubles, names: tuple[str, ...]) -> dict[str, dict[str, float
 
 
 def autocorrelation(traces: Doubles, lags: int) -> Doubles:
-    """ρ(lag) of each function, around the mean of all chains: a chain that stays in its own corner
-    then shows as a curve that does not fall; (lags + 1, f)."""
+    """ρ(lag) of each function of traces (T, W, f); (lags + 1, f).
+
+    Deviations are from the mean of all chains, so that chains which stay apart show as a curve that
+    does not fall.
+    """
     away = traces - traces.mean(axis=(0, 1))
     lags = min(lags, len(away) - 1)
     variance = np.square(away).mean(axis=(0, 1))
@@ -73,7 +88,7 @@ def autocorrelation(traces: Doubles, lags: int) -> Doubles:
 
 @dataclass(frozen=True)
 class BurnIn:
-    """How far the walkers are from the end of the run, step by step."""
+    """The distance of the walkers from the end of the run, step by step."""
 
     steps: tuple[int, ...]
     distances: Doubles  # (T,), kernel distance to the pooled end
@@ -82,16 +97,23 @@ class BurnIn:
 
     @property
     def settled(self) -> int | None:
-        """The first step from which no distance exceeds the limit; None where that is in the end
-        itself, so that there is no end to compare with."""
+        """The first step from which on no distance exceeds the limit.
+
+        None if that step lies within the end: then the end is not at equilibrium either, and there
+        is nothing to compare with.
+        """
         above = np.flatnonzero(self.distances > self.limit)
         first = int(above[-1]) + 1 if len(above) else 0
         return self.steps[first] if first <= self.end else None
 
 
 def burn_in(steps: Sequence[int], features: Floats, seed: int = 0) -> BurnIn:
-    """features (T, W, f): of W independent walkers at the steps that were kept, in units in which
-    the real rows' root mean square is about 1."""
+    """Find the burn-in of W independent walkers that started at step 0.
+
+    Args:
+        steps: the T kept steps.
+        features: (T, W, f), in units in which the real rows' root mean square is about 1.
+    """
     T, W, _ = features.shape
     end = T - max(2, T // 3)
     halves = _halves(W, seed)  # (J, W)
@@ -99,27 +121,29 @@ def burn_in(steps: Sequence[int], features: Floats, seed: int = 0) -> BurnIn:
     pool = np.sum(to_end[end:], axis=0)  # over all pairs of end steps
     distances, chance = np.empty(T), []
     for t, x in enumerate(features):
-        own = _kernel(x, x)
-        # A step of the end is compared with the other steps of the end.
+        at_step = _kernel(x, x)
+        # A step within the end is compared with the other steps of the end.
         inside = t >= end
         E = T - end - inside
-        cross = (to_end[t] - own * inside) / E
-        within = (pool - inside * (to_end[t] + to_end[t].T - own)) / E**2
-        distances[t] = _distance(own, within, cross)
+        cross = (to_end[t] - at_step * inside) / E
+        within = (pool - inside * (to_end[t] + to_end[t].T - at_step)) / E**2
+        distances[t] = _distance(at_step, within, cross)
         if inside:
-            # Less the distance of all walkers: an end that still moves is no chance.
-            some = [_distance_of_halves(own, within, cross, half) for half in halves]
+            # Subtract the distance of all walkers: if the end still moves, that is not chance.
+            some = [_distance_of_halves(at_step, within, cross, half) for half in halves]
             chance += [value - distances[t] for value in some]
     return BurnIn(tuple(steps), distances, float(max(chance)), end)
 
 
 def _halves(walkers: int, seed: int) -> NDArray[np.bool_]:
+    """Random halves of the walkers; (HALVINGS, W)."""
     rng = np.random.default_rng(seed)
     half = np.arange(walkers) < walkers // 2
     return np.stack([rng.permutation(half) for _ in range(HALVINGS)])
 
 
 def _kernel(u: Floats, v: Floats) -> Doubles:
+    """k(uᵢ, vⱼ); (W, W)."""
     return np.concatenate([K for _, K in kernel_blocks(u, v)])
 
 
@@ -129,18 +153,21 @@ def _kernel_with_end(x: Floats, end: Floats) -> Doubles:
     return total
 
 
-def _distance(own: Doubles, within: Doubles, cross: Doubles) -> float:
-    """Means over pairs of different walkers."""
-    n = len(own)
-    K = own + within - 2 * cross
+def _distance(at_step: Doubles, within: Doubles, cross: Doubles) -> float:
+    """Kernel distance from kernels between walkers at a step, within the end, and between both.
+
+    Each is (W, W); the means are over pairs of different walkers.
+    """
+    n = len(at_step)
+    K = at_step + within - 2 * cross
     return float((K.sum() - np.trace(K)) / max(1, n * (n - 1)))
 
 
 def _distance_of_halves(
-    own: Doubles, within: Doubles, cross: Doubles, half: NDArray[np.bool_]
+    at_step: Doubles, within: Doubles, cross: Doubles, half: NDArray[np.bool_]
 ) -> float:
-    """One half of the walkers at a step, the other half at the end."""
+    """Kernel distance between one half of the walkers at a step and the other half at the end."""
     a, b = np.flatnonzero(half), np.flatnonzero(~half)
-    x, y = own[np.ix_(a, a)], within[np.ix_(b, b)]
+    x, y = at_step[np.ix_(a, a)], within[np.ix_(b, b)]
     mean_x, mean_y = ((m.sum() - np.trace(m)) / max(1, len(m) * (len(m) - 1)) for m in (x, y))
     return float(mean_x + mean_y - 2 * cross[np.ix_(a, b)].mean())

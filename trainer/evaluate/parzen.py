@@ -1,12 +1,12 @@
-"""Log-likelihood of held-out rows under a window on every sample, as the field publishes it.
+"""Log-likelihood of test rows under a Gaussian window on every sample (Parzen), as published.
 
     log p(x) = log 1/m Σ_j exp(-‖x - s_j‖² / 2h²) - d/2 log 2πh²
 
-The bandwidth h is the one, of a grid of hundredths, that gives validation rows the highest mean;
-the figure is the mean over the test rows. Its variance is the squared standard error over the test
-rows plus the delete-a-group jackknife over chains: another run of the sampler would give other
+The bandwidth h is a multiple of 0.01: the one that gives validation rows the highest mean. The
+figure is the mean over the test rows. Its variance is the squared standard error over the test rows
+plus the delete-a-group jackknife over chains, because another run of the sampler would give other
 windows. The sum over windows is a sum over groups of chains, so leaving one out is cheap. Distances
-are float32 products, the sum over samples is taken in float64.
+are float32 products; the sum over samples is taken in float64.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,15 +15,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from localmoments.arrays import Doubles, Floats
-from trainer.evaluate.estimates import Estimate, Units, deal_groups, jackknife_variance
-from trainer.evaluate.nearest import squared_distances
+from trainer.evaluate.jackknife import Estimate, Units, deal_groups, jackknife_variance
+from trainer.evaluate.neighbours import squared_distances
 
 STEP = 0.01
-COARSE, MOST = 5, 100  # steps between the first guesses, and the widest window in steps
+COARSE, MOST = 5, 100  # first spacing of the search and the widest window, in steps of STEP
 
 
 @dataclass(frozen=True)
 class Parzen:
+    """The log-likelihood and the bandwidth that it was measured with."""
+
     estimate: Estimate  # nats a row
     bandwidth: float
     curve: Mapping[float, float] = field(default_factory=dict)  # bandwidth -> validation mean
@@ -35,7 +37,7 @@ def log_likelihoods(x: Floats, samples: Floats, bandwidths: Sequence[float]) -> 
     h2 = np.square(np.asarray(bandwidths, np.float64))  # (H,)
     out = np.empty((len(h2), len(x)))
     for part, distances in squared_distances(x, samples):
-        low = distances.min(axis=1, keepdims=True)
+        low = distances.min(axis=1, keepdims=True)  # taken out of the sum, or exp underflows
         beyond = (low - distances).astype(np.float64)  # (k, m), 0 for the nearest sample
         for i, v in enumerate(h2):
             out[i, part] = np.log(np.exp(beyond / (2 * v)).sum(1)) - low[:, 0] / (2 * v)
@@ -46,7 +48,7 @@ def log_likelihoods(x: Floats, samples: Floats, bandwidths: Sequence[float]) -> 
 def leave_out_means(x: Floats, samples: Floats, groups: Units, h: float) -> tuple[Doubles, Doubles]:
     """log p of each row x (n, d), (n,); and its mean over rows without each group of samples, (G,).
 
-    A group may hold nearly all of the sum at a row. Subtracting it would leave only rounding, so
+    A group may hold nearly all of the sum at a row. Subtracting it would leave rounding error, so
     the other groups are added up instead.
     """
     order = np.argsort(groups, kind="stable")
@@ -72,8 +74,11 @@ def leave_out_means(x: Floats, samples: Floats, groups: Units, h: float) -> tupl
 
 
 def bandwidth_curve(validation: Floats, samples: Floats) -> dict[float, float]:
-    """Mean log-likelihood of validation rows over bandwidths: first far apart, then each hundredth
-    around the best, further out where the best is at the edge."""
+    """Mean log-likelihood of validation rows at each bandwidth tried.
+
+    Bandwidths are tried COARSE steps apart, further out if the best is at the edge, and then at
+    every step around the best.
+    """
     curve: dict[float, float] = {}
 
     def score(steps: Sequence[int]) -> None:
@@ -91,15 +96,19 @@ def bandwidth_curve(validation: Floats, samples: Floats) -> dict[float, float]:
 
 
 def _best(curve: Mapping[float, float]) -> int:
-    """In steps."""
+    """The best bandwidth, in steps."""
     return round(max(curve, key=lambda h: curve[h]) / STEP)
 
 
 def parzen(
     test: Floats, validation: Floats, samples: Floats, chains: Units | None = None
 ) -> Parzen:
-    """All in the same units; for images, pixels in [0, 1]. chains (m,): where each sample is from;
-    without it every sample is independent of the others."""
+    """Choose the bandwidth and measure the log-likelihood, in nats per row.
+
+    Args:
+        test, validation, samples: rows in the same units; for images, pixels in [0, 1].
+        chains: (m,), the chain of each sample; without it every sample is independent.
+    """
     curve = bandwidth_curve(validation, samples)
     h = max(curve, key=lambda k: curve[k])
     groups = deal_groups(np.arange(len(samples)) if chains is None else chains)

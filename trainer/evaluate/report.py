@@ -1,162 +1,299 @@
-"""Every figure of the default kernel, from chains that the service's own engine walks."""
+"""The figures of a manifest as Markdown, for the card and for the terminal."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-import numpy as np
+from localmoments.artefact import Manifest
 
-from localmoments.arrays import Doubles, Floats
-from localmoments.errors import DivergedError
-from trainer.evaluate.chains import Drawn
-from trainer.evaluate.classes import changes
-from trainer.evaluate.classifier import Classifier
-from trainer.evaluate.comparison import Reference, make_reference
-from trainer.evaluate.context import LOST, Court, centres
-from trainer.evaluate.distances import root_mean_square
-from trainer.evaluate.metrics import SampleSet, SetFigures, real_against_real, set_figures, subset
-from trainer.evaluate.mixing import BurnIn, Scalars, autocorrelation, burn_in, mixing
-from trainer.evaluate.neighbours import Neighbours, memorising, neighbours
-from trainer.metrics_report import REAL
+Figures = Mapping[str, Any]
 
-CONSECUTIVE = 200  # steps whose classes are compared one by one
-SETTLING = 24  # points of the curve from noise
+RECIPES = Path(__file__).parents[1] / "recipes"
+REAL = "real against real"  # two halves of the test rows, among the sets of samples
 
-
-@dataclass(frozen=True)
-class Judgement:
-    """Figures for the manifest, and what the pictures are drawn from."""
-
-    figures: dict[str, Any]
-    scales: Mapping[str, float]
-    sets: Mapping[str, SetFigures] = field(default_factory=dict)
-    class_names: tuple[str, ...] = ()
-    correlation: Doubles | None = None  # (lags + 1, f)
-    scalar_names: tuple[str, ...] = ()
-    settling: Mapping[int, float] = field(default_factory=dict)  # step -> distance to the end
-    copies: tuple[Floats, Floats] | None = None  # samples and the nearest training rows
-    distances: tuple[Neighbours, Neighbours] | None = None  # of samples, of test rows
-    moments_sigma: float | None = None  # the level for clean rows, measured
-    typical: tuple[float, ...] = ()
-
-
-def judge_chains(court: Court) -> Judgement:
-    """The default kernel, from noise."""
-    try:
-        many, few = _many(court), _few(court)
-    except DivergedError:
-        return Judgement({"samples": LOST}, {})
-    reference = make_reference(court.rows.test.x, court.features, court.plan.set_rows)
-    sets = _sets(court, many, few, reference)
-    figures: dict[str, Any] = {
-        "kernel": court.kernel,
-        "scale": court.scale,
-        "emission": court.emission,
-        "features": court.features.words,
-        "comparison": reference.words if reference is not None else "none: too few test rows",
-        "samples": {name: found.figures for name, found in sets.items()},
-    }
-    scalar = Scalars(court.principal)
-    late = few.traces[court.plan.burn_in :]
-    figures["mixing"] = {"steps": len(late), "chains": late.shape[1], **mixing(late, scalar.names)}
-    way = _burn_in(court, many)
-    steps = way.settled
-    figures["mixing"]["burn-in steps"] = steps if steps is not None else f"over {way.steps[-1]}"
-    names: tuple[str, ...] = ()
-    if isinstance(court.features, Classifier):
-        names = tuple(str(name) for name in court.features.names)
-        figures["classifier accuracy"] = court.features.accuracy
-        figures["mixing"]["class changes a step"] = _changes(court, few)
-    result = Judgement(figures, {}, sets, names, autocorrelation(late, court.plan.lags),
-                       scalar.names, dict(zip(way.steps, way.distances.tolist(), strict=True)),
-                       )  # fmt: skip
-    return _with_copies(court, many, result) if court.is_own_data else result
-
-
-def _many(court: Court) -> Drawn:
-    plan = court.plan
-    early = np.geomspace(1, plan.burn_in, SETTLING // 2).round().astype(int).tolist()
-    keeps = {*early, *plan.kept_steps(plan.kept)}
-    with court.watch.part(f"{plan.walkers} chains", plan.walkers * plan.many_steps) as tick:
-        return court.walked(plan.walkers, plan.many_steps, keeps, tick, seed=1)
-
-
-def _few(court: Court) -> Drawn:
-    """Long chains, every step traced, the last ones kept one by one."""
-    plan = court.plan
-    last = plan.long_steps
-    keeps = {*plan.kept_steps(plan.long_kept), *range(last - CONSECUTIVE + 1, last + 1)}
-    with court.watch.part(f"{plan.chains} long chains", plan.chains * last) as tick:
-        scalar = Scalars(court.principal)
-        return court.walked(plan.chains, last, keeps, tick, seed=2, scalar=scalar)
-
-
-def _kept(drawn: Drawn, steps: range) -> Drawn:
-    at = [i for i, step in enumerate(drawn.steps) if step in steps]
-    return replace(drawn, steps=tuple(steps), mean=drawn.mean[at], noisy=drawn.noisy[at])
-
-
-def _sets(
-    court: Court, many: Drawn, few: Drawn, reference: Reference | None
-) -> dict[str, SetFigures]:
-    """Samples, then what they are compared with."""
-    plan, rows = court.plan, court.rows
-    emissions = ["mean", "noisy"]
-    if court.model.manifest.kernels[court.kernel].space == "hidden":
-        emissions = ["mean"]  # there both are the same
-    chains = {
-        f"{plan.walkers} chains": _kept(many, plan.kept_steps(plan.kept)),
-        f"{plan.chains} long chains": _kept(few, plan.kept_steps(plan.long_kept)),
-    }
-    samples = {
-        f"{name}, {emission}": SampleSet(drawn.rows(emission), drawn.chains)
-        for name, drawn in chains.items()
-        for emission in emissions
-    }
-    count = plan.walkers * plan.kept
-    image = court.dataset.image is not None
-    known = "training rows" if court.is_own_data else "other real rows"
-    found = {}
-    with court.watch.part("figures", len(samples) + 2 + plan.baseline) as tick:
-
-        def add(name: str, x: SampleSet) -> None:
-            found[name] = set_figures(x, rows, reference, court.features, image=image)
-            tick(1)
-
-        for name, x in samples.items():
-            add(name, x)
-        if reference is not None:
-            found[REAL] = real_against_real(rows, reference, court.features, image=image)
-        tick(1)
-        add(known, SampleSet(subset(rows.train.x, count)))
-        if plan.baseline:
-            add("k-means centres", SampleSet(centres(court, count)))
-    return found
+PUBLISHED = (
+    "Published log-likelihoods for MNIST with the same estimator, on the official test set: CAE-2 "
+    "121, DBN 138, deep GSN 214, GAN 225, adversarial auto-encoder 340."
+)
+PARZEN = (
+    "**Log-likelihood**: mean over the test rows, in nats, of a density with a Gaussian window on "
+    "every sample (Parzen). Pixels are in [0, 1]. The bandwidth is chosen on validation rows. The "
+    "figure favours blur: k-means centres score higher than real rows, so do not rank models by it "
+    "alone. It also grows with the number of samples."
+)
+DISTANCES = (
+    "**Density**: how many samples lie near real rows. New real rows have 1. A value above 1 "
+    "means that samples keep to the middle of the data. **Coverage**: the part of real rows with "
+    "a sample nearby. New real rows have about 0.97. **Kernel distance** (squared MMD of features "
+    "with a cubic kernel) and **Fréchet distance** (between the Gaussians of the features): 0 "
+    "means equal, lower is better. The Fréchet distance and **sliced Wasserstein** (mean distance "
+    "of projections of the rows themselves) are above 0 even for real rows, because sets are "
+    "finite: compare with the column of real rows. **Class entropy**: 1 if all classes are drawn "
+    "equally often."
+)
+ERRORS_NOTE = (
+    "± is one standard error. It includes what another run of the chains and other test rows would "
+    "change."
+)
+REAL_NOTE = (
+    "*Real against real* compares two random halves of the test rows. Nothing was trained on "
+    "either half, so a perfect model would score the same in every figure but the log-likelihood, "
+    "which has fewer windows here."
+)
+TRAINED_NOTE = (
+    " The classifier that gives the features was trained on the *training rows*, so their column "
+    "is not such a reference."
+)
+MIXING = (
+    "**Split R-hat**: 1 if chains from different noise agree; below 1.01 is the usual requirement. "
+    "**ESS**: how many independent draws all steps of all chains are worth, for the middle (bulk) "
+    "and for the 5 % and 95 % quantiles (tail). **Burn-in**: the first step from which the walkers "
+    "cannot be told from the last third of the run, by the kernel distance of their features."
+)
+COPIES = (
+    "Distances from samples, and from test rows, to the nearest training row. A row counts as a "
+    "copy if its nearest training row is less than a third as far away as the second nearest."
+)
+EXACT = (
+    "Samples of independent chains from noise compared with exact draws from the known law, and "
+    "exact draws compared with each other, in standard deviations. A ratio of 1 means that the "
+    "samples cannot be told from exact draws."
+)
+SCALES = (
+    "The default scale of each kernel was chosen on validation rows, not on test rows. Chains "
+    "started from noise at every scale tried, and their samples were compared with real rows "
+    "(images by kernel distance, tables by sliced Wasserstein distance). The largest scale within "
+    "5 % of the lowest distance was chosen. Scales are rejected if their chains diverge, lose "
+    "classes or, in tables, leave the data (density below 0.8)."
+)
+TUNED = (
+    "The settings of this recipe were compared on held-out rows that include test rows "
+    "(`docs/experiments.md`), so the figures are slightly optimistic."
+)
+CALIBRATION = (
+    "**Calibration** of σ²J on corrupted test rows x̃ = x + σε, with e = x − r(x̃): E‖e‖² / σ² tr J, "
+    "and z² = (uᵢᵀe)² / σ²λᵢ along the leading tangents. Both are 1 for an exact posterior; above "
+    "1 the model claims too little variance."
+)
+RELATIVE = (
+    "The covariances of this model are known up to one factor only. Its trace ratio is the "
+    "missing factor at this noise level and says nothing about calibration."
+)
+NEIGHBOURS = (
+    "**Neighbours**: r(x̃) and σ²J(x̃) against the moments of training rows in a window around x̃. "
+    "The narrow windows (Gaussian of width σ, ball of radius σ√(d + 2)) are compared as they are; "
+    "the wide ones hold about 100 rows and are corrected for their width. Points with fewer than "
+    "10 effective neighbours are left out. Errors of the mean are relative to the data's spread. "
+    "*Captured* is the variance of the neighbours along the model's tangents, as a fraction of the "
+    "most that the same number of directions can have. *Other point* repeats the comparison with "
+    "the model's answer at another point, as a baseline."
+)
+CONSISTENCY = (
+    "**Consistency** of the chain `moment`, x' ~ N(μ(x), Σ(x)): local moments of its samples in "
+    "balls of radius δ against those of μ, and against the data's. The paper claims a mean error "
+    "of 0 and a covariance ratio of 1 for steps ‖μ − x‖ and ‖x' − μ‖ far below δ."
+)
+SAMPLE_FIGURES = {  # the lines of the table of samples, with their labels
+    "log-likelihood": "log-likelihood, nats",
+    "bandwidth": "bandwidth",
+    "density": "density",
+    "coverage": "coverage",
+    "kernel distance": "kernel distance",
+    "Fréchet distance": "Fréchet distance",
+    "class entropy": "class entropy",
+    "sliced Wasserstein": "sliced Wasserstein",
+    "samples": "number of samples",
+}
+OPTIONS = "options"  # of the `evaluate` that computed the figures; absent if `fit` did
+SECTIONS = (  # figures with a section or a sentence of their own
+    OPTIONS, "samples", "mixing", "nearest training row", "exact draws", "scales", "test rows",
+    "split", "comparison", "features", "kernel", "scale", "emission", "claims",
+)  # fmt: skip
 
 
-def _burn_in(court: Court, many: Drawn) -> BurnIn:
-    """The walkers from noise on, compared with the end of their run."""
-    unit = root_mean_square(court.features(court.rows.validation.x))
-    emitted = many.emitted(court.emission)  # (T, W, d)
-    features = [court.features(x) / unit for x in emitted]
-    return burn_in(many.steps, np.stack(features).astype(np.float32))
+def figures_text(manifest: Manifest) -> str:
+    """Everything that was measured, the most important first."""
+    figures = manifest.evaluation
+    if not figures:
+        return "Not evaluated yet. Run `localmoments evaluate` to add figures."
+    return "\n\n".join(_sections(manifest, figures))
 
 
-def _changes(court: Court, few: Drawn) -> float:
-    assert isinstance(court.features, Classifier)
-    last = few.mean[-CONSECUTIVE:]  # (T, W, d)
-    predicted = court.features.predict(last.reshape(-1, last.shape[2]))
-    return changes(predicted.reshape(last.shape[:2]))
+def _sections(manifest: Manifest, figures: Figures) -> Iterator[str]:
+    if "test rows" in figures:
+        yield f"Evaluated on {figures['test rows']}."
+        if is_shipped(manifest):
+            yield TUNED
+    if isinstance(figures.get("samples"), Mapping):
+        yield from _samples_section(manifest, figures)
+    elif "samples" in figures:
+        yield f"No samples: {figures['samples']}."
+    if isinstance(figures.get("exact draws"), Mapping):
+        yield from ("### Against the known law", pairs(figures["exact draws"]), EXACT)
+    elif "exact draws" in figures:
+        yield f"No samples to compare with the known law: {figures['exact draws']}."
+    if "mixing" in figures:
+        yield from _mixing_section(figures["mixing"])
+    if "nearest training row" in figures:
+        yield from _copies_section(figures["nearest training row"])
+    if "scales" in figures:
+        yield from _scales_section(figures["scales"])
+    if "claims" in figures:
+        yield from claims_sections(figures["claims"])
+    rest = {k: v for k, v in figures.items() if k not in SECTIONS}
+    if len(rest) < len(figures):
+        yield "### Rows and kernels"
+    yield pairs(dict(_flatten("", rest)))
 
 
-def _with_copies(court: Court, many: Drawn, so_far: Judgement) -> Judgement:
-    plan, rows = court.plan, court.rows
-    samples = subset(_kept(many, plan.kept_steps(plan.kept)).rows(court.emission),
-                     plan.feature_rows)  # fmt: skip
-    with court.watch.part("nearest training rows"):
-        ours = neighbours(samples, rows.train.x)
-        real = neighbours(subset(rows.test.x, plan.feature_rows), rows.train.x)
-    so_far.figures["nearest training row"] = memorising(ours, real)
-    some = np.random.default_rng(0).permutation(len(samples))[:40]
-    pairs = samples[some], rows.train.x[ours.index[some]]
-    return replace(so_far, copies=pairs, distances=(ours, real))
+def _samples_section(manifest: Manifest, figures: Figures) -> Iterator[str]:
+    sets = figures["samples"]
+    names = [name for name in SAMPLE_FIGURES if any(name in x for x in sets.values())]
+    yield "### Samples"
+    compared = figures.get("comparison")
+    yield (
+        f"Kernel `{figures['kernel']}` at scale {number(figures['scale'])}; chains start from "
+        f"noise. Features are {figures['features']}."
+        + (f" Sets are compared in {compared}." if compared else "")
+    )
+    lines = [[SAMPLE_FIGURES[name], *(_cell(x, name) for x in sets.values())] for name in names]
+    yield table(["", *sets], lines)
+    if REAL in sets:
+        classified = "class entropy" in names and "training rows" in sets
+        yield f"{ERRORS_NOTE} {REAL_NOTE}" + (TRAINED_NOTE if classified else "")
+    if "log-likelihood" in names:
+        yield PARZEN
+        if manifest.data.get("name") == "mnist":
+            yield PUBLISHED
+    yield DISTANCES
+
+
+def is_shipped(manifest: Manifest) -> bool:
+    """Whether the recipe is part of the trainer. Its settings were then tuned on this data."""
+    return (RECIPES / f"{manifest.name}.toml").exists()
+
+
+def _cell(figures: Figures, name: str) -> str:
+    """`value ± error`; figures of older artefacts have an error for the log-likelihood only."""
+    if name not in figures:
+        return ""
+    old = {"log-likelihood": figures.get("standard error")}
+    return number_with_error(figures[name], figures.get("errors", old).get(name))
+
+
+def _mixing_section(figures: Figures) -> Iterator[str]:
+    functions = {k: v for k, v in figures.items() if isinstance(v, Mapping)}
+    columns = list(next(iter(functions.values()), {}))
+    yield f"### Mixing of {figures['chains']} chains over {figures['steps']:,} steps"
+    if functions:
+        lines = [[k, *(number(v.get(c, "")) for c in columns)] for k, v in functions.items()]
+        yield table(["", *columns], lines)
+    yield pairs({k: v for k, v in figures.items()
+                 if k not in functions and k not in ("steps", "chains")})  # fmt: skip
+    yield MIXING
+
+
+def _copies_section(figures: Figures) -> Iterator[str]:
+    sets = {k: v for k, v in figures.items() if isinstance(v, Mapping)}
+    columns = list(next(iter(sets.values())))
+    yield "### Copies of training rows"
+    yield table(["distance, quantile", *columns],
+                [[k, *(number(v[c]) for c in columns)] for k, v in sets.items()])  # fmt: skip
+    yield pairs({k: v for k, v in figures.items() if k not in sets})
+    yield COPIES
+
+
+def _scales_section(figures: Figures) -> Iterator[str]:
+    yield "### Scales"
+    lines = []
+    for kernel, found in figures.items():
+        tried = ", ".join(f"{s}: {number(v)}" for s, v in found["tried"].items())
+        lines.append([kernel, number(found["calibrated"]), number(found["chosen"]), tried])
+    yield table(["kernel", "calibrated", "chosen", "scales tried: distance"], lines)
+    yield SCALES
+
+
+def claims_sections(figures: Figures) -> Iterator[str]:
+    """The figures of `run.claims_figures` as paragraphs."""
+    yield "### The paper's claims"
+    levels = figures["calibration"]
+    lines = [
+        [
+            level,
+            _with_error(f, "trace ratio"),
+            _with_error(f, "z²"),
+            number(f["z², first tangent"]),
+        ]
+        for level, f in levels.items()
+    ]
+    yield table(["σ", "trace ratio", "z²", "z², first tangent"], lines)
+    yield CALIBRATION
+    if figures["covariance scale"] == "relative":
+        yield RELATIVE
+    near = figures["neighbours"]
+    heads = ["points compared", "neighbours", "width", "mean error", "mean error, other point",
+             "tangent angle", "captured variance", "captured variance, other point",
+             "trace ratio"]  # fmt: skip
+    windows = {name: f for name, f in near.items() if isinstance(f, Mapping)}
+    yield table(
+        [f"of {near['points']} points", *heads],
+        [[name, *(number(f.get(head, "")) for head in heads)] for name, f in windows.items()],
+    )
+    yield NEIGHBOURS
+    if "consistency" in figures:
+        yield from _consistency_section(figures["consistency"])
+
+
+def _consistency_section(figures: Figures) -> Iterator[str]:
+    if "chain" in figures:
+        yield f"Consistency: the chain `moment` {figures['chain']}."
+        return
+    balls = {name: f for name, f in figures.items() if name.startswith("ball")}
+    names = list(next(iter(balls.values())))
+    yield table(["", *balls], [[name, *(number(f[name]) for f in balls.values())]
+                               for name in names])  # fmt: skip
+    rest = {k: v for k, v in figures.items() if not isinstance(v, Mapping)}
+    grid = {f"operator equation, {k}": v for k, v in figures.get("operator equation", {}).items()}
+    yield pairs(rest | grid)
+    yield CONSISTENCY
+
+
+def _with_error(figures: Figures, name: str) -> str:
+    return f"{figures[name]:.3f} ± {figures[f'{name}, error']:.3f}"
+
+
+def number_with_error(value: float, error: float | None) -> str:
+    """A value with as many digits as its error supports: `308.3 ± 2.3`, `0.0326 ± 0.0015`."""
+    if not error or not math.isfinite(error):
+        return number(value)
+    digits = min(6, max(0, 1 - math.floor(math.log10(error))))
+    return f"{value:.{digits}f} ± {error:.{digits}f}"
+
+
+def _flatten(prefix: str, value: Any) -> list[tuple[str, Any]]:
+    if not isinstance(value, Mapping):
+        return [(prefix, value)]
+    rows = []
+    for key, inner in value.items():
+        rows += _flatten(f"{prefix}, {key}" if prefix else str(key), inner)
+    return rows
+
+
+def number(value: Any) -> str:
+    """Four significant digits of a float; anything else as it is."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def pairs(rows: Mapping[str, Any]) -> str:
+    """A table of two columns without a heading."""
+    return table(["", ""], [[key, number(value)] for key, value in rows.items()])
+
+
+def table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+
+    def row(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cells) + " |" if any(cells) else "|" + " |" * len(cells)
+
+    return "\n".join([row(heads), "|" + "---|" * len(heads), *(row(line) for line in lines)])

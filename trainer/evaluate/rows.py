@@ -1,14 +1,18 @@
-"""Which rows judge a model, and which ones it is compared with.
+"""Which rows an evaluation uses, and for what.
 
-| part       | which rows                                          | for                        |
+| part       | which rows                                          | used for                   |
 |------------|-----------------------------------------------------|----------------------------|
-| training   | rows learnt from                                    | reference, k-means, copies |
+| training   | rows that the model was trained on                  | reference, k-means, copies |
 | validation | held-out rows that `fit` chose weights or scales by | bandwidth, scales          |
 | test       | all other held-out rows, or those of another file   | every figure               |
 
-The manifest records what `fit` chose by which held-out rows (`data.split`). A small data set has no
-held-out rows that chose nothing. There a random half of the held-out rows, by the recorded seed, is
-for validation and the other half is for the test, and the card says so.
+A small data set has too few held-out rows that chose nothing. There a random half of the held-out
+rows, drawn with the recorded seed, is for validation and the other half for the test, and the card
+says so.
+
+Every number that decides which rows are held out, and which of them chose something, is recorded in
+the manifest (`data.split`) and read from there. So a later version of this code, with other
+constants, cannot turn rows that chose the weights into test rows.
 """
 
 from collections.abc import Mapping
@@ -21,46 +25,60 @@ from numpy.typing import NDArray
 from localmoments.arrays import Doubles, Floats
 from localmoments.artefact import Manifest
 from localmoments.columns import Normaliser
-from trainer.data import Dataset, Split
+from trainer.data import DataOptions, Dataset, Split, split
 from trainer.data.sources import Index
-from trainer.evaluate.classes import Classes
+from trainer.data.split import spread
+from trainer.evaluate.features import Classes
 
-MOST_ROWS = 2_000
-MOST_TEST, MOST_VALUES = 10_000, 50_000_000
-FEWEST_UNTOUCHED = 1_000
-
-# Artefacts without `data.split` were written by code that had these constants.
-SEED_BEFORE_RECORDS = 20_140
-CHOSE_BEFORE_RECORDS = {"weights": 2_000, "scales": 256}
+MOST_ROWS = 2_000  # validation rows that are used
+MOST_TEST, MOST_VALUES = 10_000, 50_000_000  # test rows; numbers in the training rows
 
 
 @dataclass(frozen=True)
 class SplitRecord:
-    """How many held-out rows chose what, and the seed that deals out the others."""
+    """How rows were held out, and how many of them chose what: `data.split` of a manifest."""
 
-    seed: int
-    chose: Mapping[str, int]
+    seed: int  # of the random choice of held-out rows, and of the halves of a small set
+    chose: Mapping[str, int]  # purpose -> rows, at positions i·len // n of the held-out rows
+    most_held_out: int
+    fewest_test_rows: int
 
 
-def read_record(manifest: Manifest) -> SplitRecord:
-    """From the manifest; for older artefacts, what was in force when they were written."""
-    record = manifest.data.get("split")
-    if isinstance(record, Mapping):
-        return SplitRecord(int(record["seed"]), dict(record["chose"]))
-    starts = int(manifest.recipe.get("sampling", {}).get("start_points", 0))
-    return SplitRecord(SEED_BEFORE_RECORDS, {**CHOSE_BEFORE_RECORDS, "start points": starts})
+# The constants of the code that wrote artefacts before these numbers were recorded. Artefacts
+# depend on them, so they never change.
+BEFORE_RECORDS = SplitRecord(20_140, {"weights": 2_000, "scales": 256}, 10_000, 1_000)
+
+
+def read_split(manifest: Manifest) -> SplitRecord:
+    """The record of a manifest; what is missing was not recorded yet when it was written."""
+    body, old = manifest.data.get("split"), BEFORE_RECORDS
+    if not isinstance(body, Mapping):
+        starts = int(manifest.recipe.get("sampling", {}).get("start_points", 0))
+        return SplitRecord(old.seed, {**old.chose, "start points": starts}, old.most_held_out,
+                           old.fewest_test_rows)  # fmt: skip
+    return SplitRecord(
+        int(body["seed"]),
+        dict(body["chose"]),
+        int(body.get("most_held_out", old.most_held_out)),
+        int(body.get("fewest_test_rows", old.fewest_test_rows)),
+    )
+
+
+def split_again(dataset: Dataset, options: DataOptions, record: SplitRecord) -> Split:
+    """Hold out the same rows as the `fit` that left the record."""
+    return split(dataset, options, seed=record.seed, most=record.most_held_out)
 
 
 @dataclass(frozen=True)
 class Held:
-    """Rows to judge by and rows to compare with, in the user's units."""
+    """Held-out rows, and training rows to compare with, in the user's units."""
 
     test: Doubles  # (n, d)
     train: Doubles  # (m, d)
 
 
 def held_rows(dataset: Dataset, split: Split, most: int = MOST_ROWS) -> Held:
-    """Held-out rows, and as many training rows spread over the data."""
+    """At most `most` held-out rows and the same number of training rows spread over the data."""
     every = max(1, len(split.train) // most)
     return Held(
         dataset.source.take(split.validation[:most]).astype(np.float64),
@@ -70,6 +88,8 @@ def held_rows(dataset: Dataset, split: Split, most: int = MOST_ROWS) -> Held:
 
 @dataclass(frozen=True)
 class Part:
+    """Rows with their labels."""
+
     x: Floats  # (n, d), in the units of `Rows.units`
     labels: Classes | None  # (n,)
 
@@ -79,16 +99,18 @@ class Part:
 
 @dataclass(frozen=True)
 class Rows:
+    """The three parts of the data, in the units that the figures are computed in."""
+
     train: Part
     validation: Part
     test: Part
-    units: Normaliser  # from the user's units to those the figures are made in
-    words: str  # which rows the test rows are
+    units: Normaliser  # from the user's units to those of the figures
+    description: str  # of the test rows, for the card: `Evaluated on …`
     facts: Mapping[str, Any]  # the same for the manifest
 
 
 def units_of(dataset: Dataset, normaliser: Normaliser, train: Index) -> Normaliser:
-    """Pixels in [0, 1] for images; the model's own units for tables."""
+    """The units of the figures: pixels in [0, 1] for images, the model's own units for tables."""
     if dataset.image is None:
         return normaliser
     d = dataset.dims
@@ -102,36 +124,32 @@ def units_of(dataset: Dataset, normaliser: Normaliser, train: Index) -> Normalis
     return Normaliser(np.full(d, low), np.full(d, (high - low) or 1.0))
 
 
-def spread(index: Index, count: int) -> Index:
-    """At most `count` of them, evenly spaced; `prepare.held_out_rows` picks rows in this way."""
-    n = min(count, len(index))
-    return index[np.arange(n) * len(index) // max(1, n)]
-
-
-def part_held_out(split: Split, record: SplitRecord) -> tuple[Index, Index, str]:
-    """Validation and test rows of the held-out ones, both sorted, and the test rows in words."""
+def divide_held_out(split: Split, record: SplitRecord) -> tuple[Index, Index, str]:
+    """Validation and test rows among the held-out ones, both sorted, and a description of the
+    test rows."""
     held_out = split.validation
     picked = [spread(held_out, count) for count in record.chose.values()]
     touched = np.unique(np.concatenate([*picked, held_out[:0]]))
     untouched = np.setdiff1d(held_out, touched)
-    if len(untouched) >= FEWEST_UNTOUCHED:
-        words = (
+    if len(untouched) >= record.fewest_test_rows:
+        description = (
             f"{len(untouched):,} of the {len(held_out):,} held-out rows. The other "
-            f"{len(touched):,} chose {_list(record.chose)}, and choose bandwidths and scales here"
+            f"{len(touched):,} chose {_join(record.chose)}, and choose bandwidths and scales here"
         )
-        return touched, untouched, words
+        return touched, untouched, description
     if len(held_out) < 2:
-        return held_out, held_out, "the one held-out row, which also chose the weights kept"
+        return held_out, held_out, "the one held-out row, which also chose the weights"
     order = np.random.default_rng(record.seed).permutation(held_out)
     half = len(held_out) // 2
-    words = (
+    description = (
         f"a random half of the {len(held_out):,} held-out rows (seed {record.seed}). They were not "
-        f"trained on, but there are too few to spare: they helped to choose {_list(record.chose)}"
+        "trained on, but there are too few to set some aside: they helped to choose "
+        f"{_join(record.chose)}"
     )
-    return np.sort(order[:half]), np.sort(order[half:]), words
+    return np.sort(order[:half]), np.sort(order[half:]), description
 
 
-def _list(chose: Mapping[str, int]) -> str:
+def _join(chose: Mapping[str, int]) -> str:
     *first, last = (f"the {name}" for name in chose)
     return f"{', '.join(first)} and {last}" if first else last
 
@@ -144,9 +162,16 @@ def rows_for(
     other: Dataset | None = None,
     most: int = MOST_TEST,
 ) -> Rows:
-    """The parts of a data set; `other` holds test rows of its own, such as an official test set."""
+    """Divide a data set into training, validation and test rows.
+
+    Args:
+        normaliser: the model's.
+        other: a data set with test rows of its own, such as an official test set. All held-out
+            rows are then validation rows.
+        most: the largest number of test rows.
+    """
     units = units_of(dataset, normaliser, split.train)
-    validation, test, words = part_held_out(split, record)
+    validation, test, description = divide_held_out(split, record)
     train = spread(split.train, max(most, MOST_VALUES // dataset.dims))
 
     def part(source: Dataset, index: Index) -> Part:
@@ -155,11 +180,11 @@ def rows_for(
         return Part(x, None if labels is None else labels[index])
 
     if other is not None:
-        validation, words = split.validation, f"all {other.rows:,} rows of {other.name}"
-        judging = part(other, spread(np.arange(other.rows), most))
+        validation, description = split.validation, f"all {other.rows:,} rows of {other.name}"
+        test_part = part(other, spread(np.arange(other.rows), most))
     else:
-        judging = part(dataset, spread(test, most))
+        test_part = part(dataset, spread(test, most))
     facts = {"seed": record.seed, "chose": dict(record.chose), "validation rows": len(validation),
-             "test rows": len(judging)}  # fmt: skip
-    return Rows(part(dataset, train), part(dataset, spread(validation, MOST_ROWS)), judging, units,
-                words, facts)  # fmt: skip
+             "test rows": len(test_part)}  # fmt: skip
+    return Rows(part(dataset, train), part(dataset, spread(validation, MOST_ROWS)), test_part,
+                units, description, facts)  # fmt: skip

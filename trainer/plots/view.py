@@ -1,4 +1,4 @@
-"""How rows of a data set are looked at: as images, or in a plane that shows most of them."""
+"""How rows of a data set are shown: as images, or in the plane in which they vary most."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,14 +6,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from trainer.data import Dataset, Split
+from trainer.data.split import spread
+
 Float = NDArray[np.float64]
 NAME_LENGTH = 32  # of a column's name on an axis
-ROWS = 1_000  # that choose the plane; a table may have thousands of columns
+ROWS = 1_000  # rows that choose the plane; a table may have thousands of columns
+BACKGROUND_ROWS = 2_000
 
 
 @dataclass(frozen=True)
 class View:
-    """What is known of the data beside a model's own numbers."""
+    """What the plots need to know of the data."""
 
     image: tuple[int, ...] | None  # (H, W) or (H, W, C)
     features: tuple[str, ...] | None
@@ -33,14 +37,26 @@ class View:
         return int(self.background.shape[1])
 
     def feature(self, index: int) -> str:
-        """A column's name, cut to what fits beside an axis."""
+        """A column's name, cut to the length of an axis label."""
         name = self.features[index] if self.features is not None else f"column {index}"
         return name if len(name) <= NAME_LENGTH else name[: NAME_LENGTH - 1] + "…"
 
 
+def view_of(dataset: Dataset, split: Split) -> View:
+    """Show held-out rows in the background. Bytes keep the range 0 to 255, and values within [0, 1]
+    that range; others are shown from their minimum to their maximum."""
+    rows = dataset.source.take(spread(split.validation, BACKGROUND_ROWS)).astype(np.float64)
+    low, high = float(rows.min()), float(rows.max())
+    if dataset.source.dtype == np.uint8:
+        low, high = 0.0, 255.0
+    elif low >= 0 and high <= 1:
+        low, high = 0.0, 1.0
+    return View(dataset.image, dataset.features, low, high, rows)
+
+
 @dataclass(frozen=True)
 class Plane:
-    """Two orthonormal axes in the space of the columns, each divided by its scale."""
+    """Two orthonormal axes in the space of the columns, each column divided by its scale."""
 
     origin: Float  # (d,)
     scale: Float  # (d,)
@@ -60,7 +76,7 @@ class Plane:
 def plane_of(view: View) -> Plane:
     """The two columns themselves, or the first two principal axes of the standardised columns.
 
-    Standardised, because columns have units: the largest numbers are not the most telling ones.
+    Columns have units, and those with the largest numbers are not the most important ones.
     """
     x, d = view.background, view.dims
     if d == 2:
@@ -76,14 +92,17 @@ def plane_of(view: View) -> Plane:
 
 
 def finite_rows(x: Float) -> Float:
-    """The rows without NaN or infinity: a chain that ran away must not stop the drawing."""
+    """The rows without NaN or infinity, so that a diverged chain can be drawn."""
     kept: Float = x[np.isfinite(x).all(1)]
     return kept
 
 
 def frame(data: Float, shown: Sequence[Float]) -> Float:
-    """Limits (low, high) of each axis (2, k): all of the data, and 98 in 100 of what is shown
-    over it, as far as that lies within half the data's extent around the data."""
+    """Limits (low, high) of each axis; (2, k).
+
+    They hold all of the data (n, k) and 98 % of each set in `shown`, as far as that lies within
+    half of the data's extent around the data.
+    """
     low, high = data.min(0), data.max(0)
     span = np.where(high > low, high - low, 1.0)
     ends = [np.quantile(part, (0.01, 0.99), axis=0) for part in shown if len(part)]  # (2, k) each

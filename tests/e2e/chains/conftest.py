@@ -1,5 +1,5 @@
-"""What the laws of chains are tested with: stores and replicas that can be killed, and a caller
-that reads answers part by part and remembers what it was given, so that it can go on elsewhere.
+"""Parts for tests of chains on real processes: stores and replicas that can be killed, a reader of
+streams, and a caller that remembers its samples, so that it can continue at another replica.
 """
 
 import contextlib
@@ -33,15 +33,15 @@ NDJSON, SSE = "application/x-ndjson", "text/event-stream"
 
 @pytest.fixture(scope="session")
 def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the repository's own models the one with 64 columns, which is small."""
+    """A models folder with digits-dae, the smallest of the shipped image models."""
     folder = tmp_path_factory.mktemp("shipped")
     (folder / "digits-dae").symlink_to(MODELS / "digits-dae")
     return folder
 
 
 @pytest.fixture(scope="session")
-def walked() -> Callable[..., Any]:
-    """The uninterrupted chain, from the engine itself: (steps, W, d), the first after one step."""
+def reference_chain() -> Callable[..., Any]:
+    """Walk the uninterrupted chain in process: (steps, W, d), from step 1 on."""
     model = Model.open(MODELS / "digits-dae/1", threads=1)
 
     @functools.lru_cache(maxsize=4)
@@ -61,14 +61,14 @@ def row_steps(http: httpx.Client) -> int:
 
 
 @pytest.fixture(scope="session")
-def walked_rows() -> Callable[[httpx.Client], int]:
-    """How many rows the service moved by a step since it began."""
+def count_row_steps() -> Callable[[httpx.Client], int]:
+    """Return the walkers × steps of all chains since the service started."""
     return row_steps
 
 
 @pytest.fixture(scope="session")
-def settled() -> Callable[[httpx.Client], int]:
-    """The same once nothing moves any more."""
+def wait_until_idle() -> Callable[[httpx.Client], int]:
+    """Wait until no chain walks; return the walkers × steps since the service started."""
 
     def settle(http: httpx.Client) -> int:
         seen = [-1]
@@ -81,10 +81,10 @@ def settled() -> Callable[[httpx.Client], int]:
 
 
 class Store:
-    """A Redis, or a Valkey where there is none, that writes before it answers."""
+    """A Redis, or a Valkey if there is none, that flushes to disk before it replies."""
 
     def __init__(self) -> None:
-        self.folder = tempfile.mkdtemp(prefix="lm-")  # short: sockets' names must be
+        self.folder = tempfile.mkdtemp(prefix="lm-")  # short, because paths of sockets must be
         self.url = f"unix://{self.folder}/s"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -95,11 +95,11 @@ class Store:
         words = [word for name, value in options.items() for word in (f"--{name}", value)]
         self._process = subprocess.Popen([binary, *words], stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + 20
-        while not self._answers():
+        while not self._is_up():
             assert time.monotonic() < deadline, "the store did not start"
             time.sleep(0.01)
 
-    def _answers(self) -> bool:
+    def _is_up(self) -> bool:
         with contextlib.suppress(redis.RedisError), redis.Redis.from_url(self.url) as client:
             return bool(client.ping())
         return False
@@ -127,26 +127,26 @@ def make_store() -> Iterator[Callable[[], Store]]:
 
 
 class Replicas:
-    """Services that begin alike; one that is killed is replaced while the others serve."""
+    """Services with equal settings. A killed one is replaced while the others serve."""
 
-    def __init__(self, begin: Callable[[], Any], count: int) -> None:
-        self._begin, self._pool = begin, ThreadPoolExecutor(count)
-        self._each: list[Future[Any]] = [self._pool.submit(begin) for _ in range(count)]
+    def __init__(self, start_one: Callable[[], Any], count: int) -> None:
+        self._start_one, self._pool = start_one, ThreadPoolExecutor(count)
+        self._each: list[Future[Any]] = [self._pool.submit(start_one) for _ in range(count)]
 
     def __getitem__(self, i: int) -> Any:
         return self._each[i % len(self._each)].result()
 
     def kill(self, i: int) -> None:
-        """kill -9."""
+        """Kill a replica with SIGKILL and start another in the background."""
         process = self[i].process
-        self._each[i % len(self._each)] = self._pool.submit(self._replaced, process)
+        self._each[i % len(self._each)] = self._pool.submit(self._replace, process)
 
-    def _replaced(self, process: subprocess.Popen[str]) -> Any:
+    def _replace(self, process: subprocess.Popen[str]) -> Any:
         process.kill()
         process.wait()
-        return self._begin()
+        return self._start_one()
 
-    def end(self) -> None:
+    def stop(self) -> None:
         self._pool.shutdown()
         for each in self._each:
             each.result().end()
@@ -162,24 +162,26 @@ def make_replicas(start: Any, shipped: Path) -> Iterator[Callable[..., Replicas]
 
     yield make
     for replicas in made:
-        replicas.end()
+        replicas.stop()
 
 
-class Refused(Exception):
-    """An answer that is no success, read to its end."""
+class RefusedError(Exception):
+    """A response other than 200, read to its end."""
 
-    def __init__(self, answer: httpx.Response) -> None:
-        super().__init__(answer.text)
-        self.answer = answer
+    def __init__(self, response: httpx.Response) -> None:
+        super().__init__(response.text)
+        self.response = response
 
 
 class Stream:
-    """A streamed answer: `head`, then pairs of step and x, then `tail`. Steps of arrays are None,
-    since those have none."""
+    """A streamed response: `head`, then pairs of step and x, then `tail`.
 
-    def __init__(self, answer: httpx.Response, kind: str) -> None:
-        self.answer = answer
-        self.chain = answer.headers["x-chain-id"]
+    Steps of `.npy` frames are None.
+    """
+
+    def __init__(self, response: httpx.Response, kind: str) -> None:
+        self.response = response
+        self.chain = response.headers["x-chain-id"]
         self.head: dict[str, Any] = {}
         self.tail: dict[str, Any] | None = None
         self._parts = self._arrays() if kind == NPY else self._objects(kind)
@@ -194,7 +196,7 @@ class Stream:
             yield part.get("step"), np.float32(part["x"])
 
     def _objects(self, kind: str) -> Iterator[dict[str, Any]]:
-        lines = (line for line in self.answer.iter_lines() if line)
+        lines = (line for line in self.response.iter_lines() if line)
         if kind == SSE:
             lines = (line.removeprefix("data: ") for line in lines)
         for line in lines:
@@ -205,20 +207,20 @@ class Stream:
         assert kind == NDJSON, "events end with [DONE]"
 
     def _arrays(self) -> Iterator[dict[str, Any]]:
-        stream = _Bytes(self.answer.iter_raw())
+        stream = _ByteReader(self.response.iter_raw())
         while (x := np.lib.format.read_array(stream, allow_pickle=False)).ndim == 2:
             yield {"x": x}
         assert stream.read(1) == b""
         yield {"done": bool(x[0]), "step": int(x[1])}
 
     def reset(self) -> None:
-        """Leave without the usual farewell."""
-        socket = self.answer.extensions["network_stream"].get_extra_info("socket")
+        """Close the connection with a reset."""
+        socket = self.response.extensions["network_stream"].get_extra_info("socket")
         socket.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
 
 
-class _Bytes:
-    """What NumPy needs of a file."""
+class _ByteReader:
+    """The `read` method that NumPy needs of a file."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces, self._left = pieces, b""
@@ -226,87 +228,91 @@ class _Bytes:
     def read(self, size: int = -1, /) -> bytes:
         while len(self._left) < size and (piece := next(self._pieces, b"")):
             self._left += piece
-        got, self._left = self._left[:size], self._left[size:]
-        return got
+        received, self._left = self._left[:size], self._left[size:]
+        return received
 
 
 @contextlib.contextmanager
-def streamed(
-    http: httpx.Client, kind: str, headers: dict[str, str] | None = None, **asked: Any
+def open_stream(
+    http: httpx.Client, kind: str, headers: dict[str, str] | None = None, **params: Any
 ) -> Iterator[Stream]:
-    """A stream while it lasts; to leave is to close its connection."""
+    """Open a stream; leaving the context closes its connection."""
     headers = {"accept": kind, **(headers or {})}
-    with http.stream("POST", "/sample", json={**asked, "stream": True}, headers=headers) as answer:
-        if answer.status_code != 200:
-            answer.read()
-            raise Refused(answer)
-        yield Stream(answer, kind)
+    with http.stream(
+        "POST", "/sample", json={**params, "stream": True}, headers=headers
+    ) as response:
+        if response.status_code != 200:
+            response.read()
+            raise RefusedError(response)
+        yield Stream(response, kind)
 
 
 @pytest.fixture(scope="session")
 def stream() -> Callable[..., contextlib.AbstractContextManager[Stream]]:
-    return streamed
+    return open_stream
 
 
 class Caller:
-    """Walks one chain to its end in calls of any kind, anywhere, from the last step that it has."""
+    """Walk one chain to its end in calls of any kind, at any replica, from its last sample."""
 
-    def __init__(self, steps: int, **asked: Any) -> None:
-        self._asked, self._first, self._thin = asked, asked["burn_in"], asked["thin"]
+    def __init__(self, steps: int, **params: Any) -> None:
+        self._params, self._burn_in, self._thin = params, params["burn_in"], params["thin"]
         self._key = {"idempotency-key": uuid.uuid4().hex}
-        self.last = self._first + steps
+        self.last = self._burn_in + steps
         self.at, self.chain = 0, ""
         self.steps: list[int] = []
         self.samples: list[Any] = []
-        self.tail: Any = None  # of the last stream that came to an end
-        self.refused = 0  # calls that found the chain in use
-        self.in_hurry = False  # does not wait for as long as it is told to
+        self.tail: Any = None  # of the last stream that ended
+        self.busy_replies = 0  # replies that the chain is in use
+        self.is_impatient = False  # retries sooner than Retry-After says
 
     @property
     def left(self) -> int:
-        return int(self.last - max(self.at, self._first))
+        return int(self.last - max(self.at, self._burn_in))
 
     def request(self, steps: int) -> dict[str, Any]:
         if not self.chain:
-            return {**self._asked, "steps": steps}
+            return {**self._params, "steps": steps}
         return {"chain": self.chain, "from_step": self.at, "steps": steps}
 
-    def whole(self, http: httpx.Client, steps: int = 0, kind: str = JSON) -> httpx.Response:
-        """The next steps, or all; the answer has arrived, but is not taken yet."""
-        asked = self.request(steps or self.left)
-        answer: httpx.Response = self._patiently(lambda: self._posted(http, asked, kind))
-        return answer
+    def post(self, http: httpx.Client, steps: int = 0, kind: str = JSON) -> httpx.Response:
+        """Ask for the next steps, or all that are left; `take` adds the response's samples."""
+        params = self.request(steps or self.left)
+        response: httpx.Response = self._retry_while_busy(lambda: self._post(http, params, kind))
+        return response
 
-    def _posted(self, http: httpx.Client, asked: dict[str, Any], kind: str) -> httpx.Response:
+    def _post(self, http: httpx.Client, params: dict[str, Any], kind: str) -> httpx.Response:
         headers = {"accept": kind} | ({} if self.chain else self._key)
-        answer = http.post("/sample", json=asked, headers=headers)
-        if answer.status_code != 200:
-            raise Refused(answer)
-        return answer
+        response = http.post("/sample", json=params, headers=headers)
+        if response.status_code != 200:
+            raise RefusedError(response)
+        return response
 
-    def take(self, answer: httpx.Response) -> None:
-        self.chain, step = answer.headers["x-chain-id"], int(answer.headers["x-chain-step"])
-        if answer.headers["content-type"] == NPY:
-            samples = np.lib.format.read_array(_Bytes(iter([answer.content])))
+    def take(self, response: httpx.Response) -> None:
+        self.chain, step = response.headers["x-chain-id"], int(response.headers["x-chain-step"])
+        if response.headers["content-type"] == NPY:
+            samples = np.lib.format.read_array(_ByteReader(iter([response.content])))
         else:
-            body = orjson.loads(answer.content)
+            body = orjson.loads(response.content)
             samples = np.float32(body["samples"]).reshape(body["shape"])
             assert (body["from_step"], body["step"]) == (self.at, step)
-        self.steps += range(self._next_kept(), step + 1, self._thin)
+        self.steps += range(self._next_sampled(), step + 1, self._thin)
         self.samples += list(samples)
         self.at = step
 
     def follow(self, http: httpx.Client, kind: str) -> Iterator[Stream]:
-        """All that is left as a stream, which is at hand after each sample that was taken."""
+        """Stream all that is left; yield the stream after each sample."""
         with contextlib.ExitStack() as stack:
-            stream = self._patiently(
+            stream = self._retry_while_busy(
                 lambda: stack.enter_context(
-                    streamed(http, kind, {} if self.chain else self._key, **self.request(self.left))
+                    open_stream(
+                        http, kind, {} if self.chain else self._key, **self.request(self.left)
+                    )
                 )
             )
             self.chain = stream.chain
             for step, x in stream:
-                self.at = self._next_kept() if step is None else step
+                self.at = self._next_sampled() if step is None else step
                 self.steps.append(self.at)
                 self.samples.append(x)
                 yield stream
@@ -314,21 +320,23 @@ class Caller:
         assert self.tail == {"done": True, "step": self.last}, self.tail
         self.at = self.last
 
-    def _next_kept(self) -> int:
-        kept = max(0, self.at - self._first) // self._thin
-        return int(self._first + self._thin * (kept + 1))
+    def _next_sampled(self) -> int:
+        kept = max(0, self.at - self._burn_in) // self._thin
+        return int(self._burn_in + self._thin * (kept + 1))
 
-    def _patiently(self, ask: Callable[[], Any]) -> Any:
-        """What a busy chain says is how long its last writer, if it died, still counts."""
-        for _ in range(500 if self.in_hurry else 1):
+    def _retry_while_busy(self, ask: Callable[[], Any]) -> Any:
+        """Retry while the lease of a killed writer lasts."""
+        for _ in range(500 if self.is_impatient else 1):
             try:
                 return ask()
-            except Refused as error:
-                if not error.answer.json()["type"].endswith(":busy-chain"):
+            except RefusedError as error:
+                if not error.response.json()["type"].endswith(":busy-chain"):
                     raise
-                assert error.answer.status_code == 409
-                self.refused += 1
-                time.sleep(0.02 if self.in_hurry else float(error.answer.headers["retry-after"]))
+                assert error.response.status_code == 409
+                self.busy_replies += 1
+                time.sleep(
+                    0.02 if self.is_impatient else float(error.response.headers["retry-after"])
+                )
         return ask()
 
 

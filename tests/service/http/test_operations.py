@@ -25,7 +25,7 @@ def test_a_process_without_models_is_alive_but_not_ready(
     (tmp_path / "empty").mkdir()
     client = make_client(models=tmp_path / folder)
     assert client.get("/healthz").status_code == 200
-    problem(client.get("/readyz"), 503, "empty or not there")
+    problem(client.get("/readyz"), 503, "empty or does not exist")
     problem(client.post("/reconstruct", json={"x": [[1]]}), 503, "No model is usable")
     problem(client.get("/models/tiny"), 503, "No model is usable")
     assert client.get("/models").json() == {"default": None, "models": [], "refused": []}

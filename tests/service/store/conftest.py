@@ -1,4 +1,4 @@
-"""Real servers for the laws of the store: Valkey, Redis, with a password, with TLS, a cluster."""
+"""Real servers for tests of the store: Valkey, Redis, with a password, with TLS, a cluster."""
 
 import asyncio
 import contextlib
@@ -22,9 +22,9 @@ SERVERS = ["embedded", "redis", "password", "tls", "cluster"]
 DEFAULTS = {"chain_seconds": 60, "tombstone_seconds": 60, "lease_seconds": 5, "timeout": 5}
 
 
-def eventually(true: Callable[[], Any], seconds: float = 10) -> None:
+def wait_until(condition: Callable[[], Any], seconds: float = 10) -> None:
     deadline = time.monotonic() + seconds
-    while not true():
+    while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.01)
 
@@ -36,7 +36,7 @@ def free_port() -> int:
 
 
 class Server:
-    """A server process on a port of its own, which can be killed and started again."""
+    """A server process with its own port, which can be killed and started again."""
 
     def __init__(self, binary: str, folder: Path, *options: str, url: str = "") -> None:
         self.port = free_port()
@@ -48,9 +48,9 @@ class Server:
     def start(self) -> None:
         port = [] if "--tls-port" in self._command else ["--port", str(self.port)]
         self._process = subprocess.Popen([*self._command, *port], stdout=subprocess.DEVNULL)
-        eventually(self._answers)
+        wait_until(self._is_up)
 
-    def _answers(self) -> bool:
+    def _is_up(self) -> bool:
         with contextlib.suppress(redis.RedisError), self.client() as client:
             return bool(client.ping())
         return False
@@ -67,7 +67,7 @@ class Server:
 
 @pytest.fixture(scope="session")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Server]]:
-    """Makes servers, and ends them with the session; Valkey if no other binary is named."""
+    """Make servers that stop with the session; Valkey if no other binary is named."""
     servers: list[Server] = []
 
     def make(*options: str, binary: str = VALKEY, url: str = "", start: bool = True) -> Server:
@@ -110,7 +110,7 @@ def tls(
     needs: Callable[[str], str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[..., Server]:
-    """Makes servers that speak TLS only, with a certificate of their own making."""
+    """Make servers that accept only TLS, with a self-signed certificate."""
     folder = tmp_path_factory.mktemp("tls")
     key, certificate = str(folder / "key.pem"), str(folder / "certificate.pem")
     command = [needs("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
@@ -129,8 +129,8 @@ def tls_url(tls: Callable[..., Server]) -> str:
     return tls().url
 
 
-def joined(make: Callable[..., Server]) -> list[Server]:
-    """Three nodes that share the slots."""
+def make_cluster(make: Callable[..., Server]) -> list[Server]:
+    """Make a cluster of three nodes."""
     options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "15000", "--cluster-port"]
     buses = [free_port() for _ in range(3)]
     nodes = [make(*options, str(bus)) for bus in buses]
@@ -139,23 +139,23 @@ def joined(make: Callable[..., Server]) -> list[Server]:
         for i, client in enumerate(clients):
             client.execute_command("CLUSTER ADDSLOTSRANGE", 5461 * i, 5461 * i + 5460 + (i == 2))
             client.execute_command("CLUSTER MEET", "127.0.0.1", nodes[0].port, buses[0])
-        eventually(lambda: all(_whole(client) for client in clients), 20)
+        wait_until(lambda: all(_is_complete(client) for client in clients), 20)
     return nodes
 
 
-def _whole(client: Any) -> bool:
+def _is_complete(client: Any) -> bool:
     info = client.execute_command("CLUSTER INFO")
     return info["cluster_state"] == "ok" and info["cluster_known_nodes"] == "3"
 
 
 @pytest.fixture(scope="session")
 def cluster(serve: Callable[..., Server]) -> list[Server]:
-    return joined(serve)
+    return make_cluster(serve)
 
 
 @pytest.fixture(scope="session")
 def tls_cluster(tls: Callable[..., Server]) -> list[Server]:
-    return joined(lambda *options: tls("--tls-cluster", "yes", *options))
+    return make_cluster(lambda *options: tls("--tls-cluster", "yes", *options))
 
 
 @pytest.fixture(scope="session")
@@ -169,7 +169,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 @contextlib.asynccontextmanager
-async def opened(url: str, **options: float) -> AsyncIterator[ChainStore]:
+async def open_store(url: str, **options: float) -> AsyncIterator[ChainStore]:
     store = ChainStore(url, **(DEFAULTS | options))
     try:
         yield store
@@ -177,17 +177,17 @@ async def opened(url: str, **options: float) -> AsyncIterator[ChainStore]:
         await store.close()
 
 
-Law = Callable[[ChainStore], Awaitable[None]]
+Check = Callable[[ChainStore], Awaitable[None]]
 
 
 @pytest.fixture(scope="session")
 def run_on() -> Callable[..., None]:
-    """Runs a law against a store on the server of that URL."""
+    """Run a check against a store on the server at a URL."""
 
-    def run(url: str, law: Law, **options: float) -> None:
+    def run(url: str, check: Check, **options: float) -> None:
         async def main() -> None:
-            async with opened(url, **options) as store:
-                await law(store)
+            async with open_store(url, **options) as store:
+                await check(store)
 
         asyncio.run(main())
 
@@ -196,14 +196,14 @@ def run_on() -> Callable[..., None]:
 
 @pytest.fixture
 def run(url: str, run_on: Callable[..., None]) -> Callable[..., None]:
-    """Runs a law on each of the servers."""
-    return lambda law, **options: run_on(url, law, **options)
+    """Run a check on each of the servers."""
+    return lambda check, **options: run_on(url, check, **options)
 
 
 @pytest.fixture
 def another(url: str) -> Callable[..., contextlib.AbstractAsyncContextManager[ChainStore]]:
-    """A second store on the same server, as of another replica that is set up differently."""
-    return lambda **options: opened(url, **options)
+    """Open a second store on the same server, as another replica with other settings would."""
+    return lambda **options: open_store(url, **options)
 
 
 @pytest.fixture
@@ -217,13 +217,13 @@ def chain(new_id: Callable[[], str]) -> str:
 
 
 class Proxy:
-    """A way to a server on which answers are late, get lost, or never come."""
+    """A proxy to a server that delays, loses or swallows replies."""
 
     def __init__(self, socket_path: str) -> None:
         self._path = socket_path
         self.delay = 0.0
-        self.lose = 0  # so many of the next answers; their connection breaks
-        self.deaf: set[int] = set()  # connections whose answers never arrive
+        self.lose = 0  # number of replies to lose next; their connections break
+        self.deaf: set[int] = set()  # numbers of connections that never get a reply
         self.opened = 0
         self.url = ""
 
@@ -262,15 +262,15 @@ class Proxy:
 
 @pytest.fixture
 def proxy(embedded_url: str) -> Callable[[], contextlib.AbstractAsyncContextManager[Proxy]]:
-    """Such a way to the embedded Valkey, over TCP."""
+    """Open a proxy to the embedded Valkey, over TCP."""
 
     @contextlib.asynccontextmanager
-    async def opened() -> AsyncIterator[Proxy]:
-        way = Proxy(embedded_url.removeprefix("unix://"))
-        server = await asyncio.start_server(way.serve, "127.0.0.1", 0)
-        way.url = f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async def open_proxy() -> AsyncIterator[Proxy]:
+        link = Proxy(embedded_url.removeprefix("unix://"))
+        server = await asyncio.start_server(link.serve, "127.0.0.1", 0)
+        link.url = f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with server:
-            yield way
-            await asyncio.sleep(0.01 + way.delay)  # its connections see that we have left
+            yield link
+            await asyncio.sleep(0.01 + link.delay)  # so that its connections notice the end
 
-    return opened
+    return open_proxy

@@ -1,4 +1,4 @@
-"""The promises of a chain, held by every kind of server."""
+"""The chain store: leases, fencing, atomic commits, expiry and owners, on every kind of server."""
 
 import asyncio
 import time
@@ -22,7 +22,7 @@ Another = Callable[..., AbstractAsyncContextManager[ChainStore]]
 EVERY_BYTE = bytes(range(256)) * 3
 
 
-async def made(store: ChainStore, chain: str, owner: str = "me") -> Lease:
+async def create(store: ChainStore, chain: str, owner: str = "me") -> Lease:
     lease = await store.create(chain, owner, b"plan", b"at 0")
     assert lease
     return lease
@@ -32,8 +32,8 @@ def at(step: int) -> Snapshot:
     return Snapshot(step, f"at {step}".encode())
 
 
-def test_what_is_put_in_comes_out(run: Run, chain: str) -> None:
-    async def law(store: ChainStore) -> None:
+def test_a_chain_is_read_as_it_was_created(run: Run, chain: str) -> None:
+    async def check(store: ChainStore) -> None:
         lease = await store.create(chain, 'Zoë "\\', EVERY_BYTE, EVERY_BYTE[::-1], step=7)
         assert lease
         record = await store.read(chain, 'Zoë "\\')
@@ -45,48 +45,48 @@ def test_what_is_put_in_comes_out(run: Run, chain: str) -> None:
         await store.release(lease)
         assert (await store.read(chain, None)).busy_seconds == 0
 
-    run(law)
+    run(check)
 
 
-def test_an_id_is_given_once(run: Run, chain: str) -> None:
-    async def law(store: ChainStore) -> None:
-        lease = await made(store, chain)
+def test_an_id_can_be_used_only_once(run: Run, chain: str) -> None:
+    async def check(store: ChainStore) -> None:
+        lease = await create(store, chain)
         assert await store.create(chain, "me", b"other", b"other") is None
         await store.release(lease)
         assert await store.create(chain, "me", b"other", b"other") is None
         assert (await store.read(chain, "me")).plan == b"plan"
 
-    run(law)
+    run(check)
 
 
-def test_of_a_hundred_writers_one_wins(run: Run, chain: str) -> None:
-    async def law(store: ChainStore) -> None:
-        await store.release(await made(store, chain))
-        tries = [store.acquire(chain, "me") for _ in range(100)]
-        ends = await asyncio.gather(*tries, return_exceptions=True)
+def test_one_of_a_hundred_writers_gets_the_lease(run: Run, chain: str) -> None:
+    async def check(store: ChainStore) -> None:
+        await store.release(await create(store, chain))
+        attempts = [store.acquire(chain, "me") for _ in range(100)]
+        ends = await asyncio.gather(*attempts, return_exceptions=True)
         lost = [end for end in ends if isinstance(end, BusyChainError)]
         assert len(lost) == 99
         assert all(0 < (error.retry_after or 0) <= 5 for error in lost)
         [(record, lease)] = [end for end in ends if isinstance(end, tuple)]
         await store.commit(lease, record.head.step, at(1))
 
-    run(law)
+    run(check)
 
 
-def test_of_a_hundred_makers_one_wins(run: Run, chain: str) -> None:
-    async def law(store: ChainStore) -> None:
-        tries = [store.create(chain, "me", b"", b"") for _ in range(100)]
-        assert sum(lease is not None for lease in await asyncio.gather(*tries)) == 1
+def test_one_of_a_hundred_creators_gets_the_id(run: Run, chain: str) -> None:
+    async def check(store: ChainStore) -> None:
+        attempts = [store.create(chain, "me", b"", b"") for _ in range(100)]
+        assert sum(lease is not None for lease in await asyncio.gather(*attempts)) == 1
 
-    run(law)
+    run(check)
 
 
-def test_a_lease_that_ran_out_is_taken_over_and_its_holder_fenced_off(
+def test_an_expired_lease_can_be_taken_over_and_its_old_holder_cannot_write(
     run: Run, another: Another, chain: str
 ) -> None:
-    async def law(store: ChainStore) -> None:
+    async def check(store: ChainStore) -> None:
         async with another(lease_seconds=0.05) as brief:
-            old = await made(brief, chain)
+            old = await create(brief, chain)
             await asyncio.sleep(0.1)
         _, new = await store.acquire(chain, "me")
         for late in (store.commit(old, 0, at(1)), store.renew(old)):
@@ -98,15 +98,15 @@ def test_a_lease_that_ran_out_is_taken_over_and_its_holder_fenced_off(
         await store.commit(new, 0, at(2))
         assert (await store.read(chain, "me")).head == at(2)
 
-    run(law)
+    run(check)
 
 
-def test_a_lease_that_ran_out_still_writes_if_nobody_took_over(
+def test_an_expired_lease_can_still_write_if_nobody_took_over(
     run: Run, another: Another, chain: str
 ) -> None:
-    async def law(store: ChainStore) -> None:
+    async def check(store: ChainStore) -> None:
         async with another(lease_seconds=0.05) as brief:
-            lease = await made(brief, chain)
+            lease = await create(brief, chain)
             for regain in (store.commit(lease, 0, at(1)), store.renew(lease)):
                 await brief.renew(lease)
                 await asyncio.sleep(0.1)
@@ -115,12 +115,12 @@ def test_a_lease_that_ran_out_still_writes_if_nobody_took_over(
                 with pytest.raises(BusyChainError):
                     await store.acquire(chain, "me")
 
-    run(law)
+    run(check)
 
 
 def test_a_commit_from_another_step_writes_nothing(run: Run, chain: str) -> None:
-    async def law(store: ChainStore) -> None:
-        lease = await made(store, chain)
+    async def check(store: ChainStore) -> None:
+        lease = await create(store, chain)
         await store.commit(lease, 0, at(5))
         with pytest.raises(StaleChainError) as caught:
             await store.commit(lease, 4, at(6), base=at(4))
@@ -128,23 +128,23 @@ def test_a_commit_from_another_step_writes_nothing(run: Run, chain: str) -> None
         record = await store.read(chain, "me")
         assert (record.head, record.base) == (at(5), at(0))
 
-    run(law)
+    run(check)
 
 
-def test_a_commit_may_go_back(run: Run, chain: str) -> None:
-    async def law(store: ChainStore) -> None:
-        lease = await made(store, chain)
+def test_a_commit_may_go_back_to_an_earlier_step(run: Run, chain: str) -> None:
+    async def check(store: ChainStore) -> None:
+        lease = await create(store, chain)
         await store.commit(lease, 0, at(9), base=at(0))
         await store.commit(lease, 9, at(3), base=at(1))
         record = await store.read(chain, "me")
         assert (record.head, record.base) == (at(3), at(1))
 
-    run(law)
+    run(check)
 
 
-def test_a_commit_done_twice_is_done_once(run: Run, chain: str) -> None:
-    async def law(store: ChainStore) -> None:
-        lease = await made(store, chain)
+def test_a_repeated_commit_changes_nothing(run: Run, chain: str) -> None:
+    async def check(store: ChainStore) -> None:
+        lease = await create(store, chain)
         for _ in range(2):
             await store.commit(lease, 0, at(1), base=at(0))
         for _ in range(2):
@@ -152,47 +152,47 @@ def test_a_commit_done_twice_is_done_once(run: Run, chain: str) -> None:
         record, _ = await store.acquire(chain, "me")
         assert (record.head, record.base) == (at(2), at(0))
 
-    run(law)
+    run(check)
 
 
-def test_who_gave_up_the_lease_cannot_write_or_renew(run: Run, chain: str) -> None:
-    async def law(store: ChainStore) -> None:
-        lease = await made(store, chain)
+def test_a_released_lease_cannot_write_or_renew(run: Run, chain: str) -> None:
+    async def check(store: ChainStore) -> None:
+        lease = await create(store, chain)
         await store.commit(lease, 0, at(1), release=True)
         for late in (store.commit(lease, 1, at(2)), store.renew(lease)):
             with pytest.raises(StaleChainError):
                 await late
         assert (await store.read(chain, "me")).busy_seconds == 0
 
-    run(law)
+    run(check)
 
 
-def test_every_use_but_a_look_prolongs_a_chains_life(run: Run, chain: str) -> None:
-    async def law(store: ChainStore) -> None:
-        lease = await made(store, chain)
+def test_every_use_except_a_read_extends_a_chains_life(run: Run, chain: str) -> None:
+    async def check(store: ChainStore) -> None:
+        lease = await create(store, chain)
         expires = (await store.read(chain, "me")).expires
 
-        async def prolonged(use: Any) -> bool:
+        async def extends_life(use: Any) -> bool:
             nonlocal expires
             await asyncio.sleep(0.01)
             await use
             before, expires = expires, (await store.read(chain, "me")).expires
             return expires > before + 0.005
 
-        assert not await prolonged(store.read(chain, "me"))
-        assert await prolonged(store.commit(lease, 0, at(1)))
-        assert await prolonged(store.renew(lease))
-        assert await prolonged(store.commit(lease, 1, at(2), release=True))
-        assert await prolonged(store.acquire(chain, "me"))
+        assert not await extends_life(store.read(chain, "me"))
+        assert await extends_life(store.commit(lease, 0, at(1)))
+        assert await extends_life(store.renew(lease))
+        assert await extends_life(store.commit(lease, 1, at(2), release=True))
+        assert await extends_life(store.acquire(chain, "me"))
 
-    run(law)
+    run(check)
 
 
-def test_an_unused_chain_expires_and_its_owner_is_told_when(
+def test_an_unused_chain_expires_and_its_owner_learns_when(
     run: Run, another: Another, chain: str
 ) -> None:
-    async def law(store: ChainStore) -> None:
-        lease = await made(store, chain)
+    async def check(store: ChainStore) -> None:
+        lease = await create(store, chain)
         async with another(chain_seconds=0.05) as brief:
             earliest = time.time() + 0.05
             await brief.renew(lease)
@@ -209,37 +209,39 @@ def test_an_unused_chain_expires_and_its_owner_is_told_when(
         with pytest.raises(UnknownChainError):
             await store.read(chain, "you")
 
-    run(law)
+    run(check)
 
 
-def test_after_a_while_an_expired_chain_is_forgotten(run: Run, chain: str) -> None:
-    async def law(brief: ChainStore) -> None:
-        await made(brief, chain)
+def test_an_expired_chain_is_unknown_after_its_tombstone_expires(run: Run, chain: str) -> None:
+    async def check(brief: ChainStore) -> None:
+        await create(brief, chain)
         await asyncio.sleep(0.2)
         with pytest.raises(UnknownChainError):
             await brief.read(chain, "me")
 
-    run(law, chain_seconds=0.05, tombstone_seconds=0.05)
+    run(check, chain_seconds=0.05, tombstone_seconds=0.05)
 
 
-def test_without_tombstones_what_ended_is_unknown(run: Run, another: Another, chain: str) -> None:
-    async def law(store: ChainStore) -> None:
-        await made(store, chain)
+def test_without_tombstones_a_deleted_chain_is_unknown(
+    run: Run, another: Another, chain: str
+) -> None:
+    async def check(store: ChainStore) -> None:
+        await create(store, chain)
         await store.delete(chain, "me")
         with pytest.raises(UnknownChainError):
             await store.read(chain, "me")
         async with another() as with_tombstones:
-            await store.renew(await made(with_tombstones, chain))
+            await store.renew(await create(with_tombstones, chain))
             await store.delete(chain, "me")
         with pytest.raises(UnknownChainError):
             await store.read(chain, "me")
 
-    run(law, tombstone_seconds=0)
+    run(check, tombstone_seconds=0)
 
 
-def test_anothers_chain_is_an_unknown_one(run: Run, chain: str) -> None:
-    async def law(store: ChainStore) -> None:
-        lease = await made(store, chain)
+def test_another_owners_chain_looks_like_an_unknown_one(run: Run, chain: str) -> None:
+    async def check(store: ChainStore) -> None:
+        lease = await create(store, chain)
         sentences = set()
         for _ in range(2):
             for use in (store.read, store.acquire, store.delete):
@@ -247,20 +249,20 @@ def test_anothers_chain_is_an_unknown_one(run: Run, chain: str) -> None:
                     with pytest.raises(UnknownChainError) as caught:
                         await use(chain, owner)
                     sentences.add((str(caught.value), str(caught.value.facts)))
-            await store.delete(chain, "me")  # of an ended one the same is said
+            await store.delete(chain, "me")  # a deleted chain looks the same
             with pytest.raises(ExpiredChainError):
                 await store.commit(lease, 0, at(1))
-            await made(store, chain)
+            await create(store, chain)
         with pytest.raises(UnknownChainError) as caught:
             await store.read("never", "you")
         assert sentences == {(str(caught.value).replace("never", chain), "{}")}
 
-    run(law)
+    run(check)
 
 
-def test_a_chain_can_be_ended_under_its_writer(run: Run, chain: str) -> None:
-    async def law(store: ChainStore) -> None:
-        lease = await made(store, chain)
+def test_a_chain_can_be_deleted_under_its_writer(run: Run, chain: str) -> None:
+    async def check(store: ChainStore) -> None:
+        lease = await create(store, chain)
         await store.commit(lease, 0, at(1))
         await store.delete(chain, None)
         after = (
@@ -277,27 +279,27 @@ def test_a_chain_can_be_ended_under_its_writer(run: Run, chain: str) -> None:
             assert abs(ended.timestamp() - time.time()) < 5
         await store.release(lease)
 
-    run(law)
+    run(check)
 
 
-def test_a_new_chain_of_an_old_id_is_safe_from_the_old_writer(run: Run, chain: str) -> None:
-    async def law(store: ChainStore) -> None:
-        old = await made(store, chain)
+def test_an_old_lease_cannot_write_to_a_new_chain_of_the_same_id(run: Run, chain: str) -> None:
+    async def check(store: ChainStore) -> None:
+        old = await create(store, chain)
         await store.delete(chain, "me")
-        await made(store, chain, "you")
+        await create(store, chain, "you")
         with pytest.raises(StaleChainError):
             await store.commit(old, 0, at(1))
         assert (await store.read(chain, "you")).head == at(0)
 
-    run(law)
+    run(check)
 
 
-def test_a_thousand_streams_commit_at_once(run: Run, new_id: Callable[[], str]) -> None:
-    async def law(store: ChainStore) -> None:
-        leases = await asyncio.gather(*(made(store, new_id()) for _ in range(1000)))
+def test_a_thousand_chains_commit_at_once(run: Run, new_id: Callable[[], str]) -> None:
+    async def check(store: ChainStore) -> None:
+        leases = await asyncio.gather(*(create(store, new_id()) for _ in range(1000)))
         state = Snapshot(1, bytes(5000))
         await asyncio.gather(*(store.commit(lease, 0, state) for lease in leases))
         ends = await asyncio.gather(*(store.read(lease.chain, "me") for lease in leases))
         assert [(end.id, end.head) for end in ends] == [(lease.chain, state) for lease in leases]
 
-    run(law, timeout=20)
+    run(check, timeout=20)

@@ -21,7 +21,7 @@ def cloud(n, d=6, seed=0):
 class Same:
     """Rows are their own features."""
 
-    words = "the rows"
+    description = "the rows"
 
     def __call__(self, x):
         return x
@@ -98,7 +98,7 @@ class TestFrechetDistance:
         x, y = cloud(20_000), scale * cloud(20_000, seed=1)
         assert frechet_distance(x, y) == pytest.approx(6 * (1 - scale) ** 2, rel=0.05)
 
-    def test_fewer_rows_than_features_are_no_error(self):
+    def test_fewer_rows_than_features_are_allowed(self):
         assert np.isfinite(frechet_distance(cloud(5, 20), cloud(7, 20, seed=1)))
 
 
@@ -133,7 +133,7 @@ class TestSetsThatAPersonWouldReject:
         assert bad.value > 3 * max(abs(fresh.value), fresh.error)
         assert bad.value - fresh.value > 5 * np.hypot(bad.error, fresh.error)
 
-    def test_the_order_is_right(self, found):
+    def test_worse_sets_are_further_away(self, found):
         order = ["fresh", "shrunken", "class means", "one point"]
         values = [found[name]["Fréchet distance"].value for name in order]
         assert values == sorted(values) and values[3] > 10 * values[1]
@@ -144,7 +144,7 @@ class TestSetsThatAPersonWouldReject:
         fresh = found["fresh"]["kernel distance"]
         assert abs(fresh.value) < 3 * fresh.error
 
-    def test_coverage_sees_lost_places_and_density_sees_noise(self, found):
+    def test_coverage_falls_with_lost_modes_and_density_with_noise(self, found):
         assert found["one point"]["coverage"].value < 0.05
         assert found["class means"]["coverage"].value < 0.75
         assert found["noisy"]["density"].value < 0.1 * found["fresh"]["density"].value
@@ -162,7 +162,7 @@ class TestDensityAndCoverage:
         x = cloud(300, 3)
         assert density_and_coverage(x, x)[1] == 1
 
-    def test_what_is_far_away_covers_nothing(self):
+    def test_samples_far_away_cover_nothing(self):
         assert density_and_coverage(cloud(300, 3), cloud(200, 3, seed=1) + 100) == (0, 0)
 
     @pytest.mark.parametrize("k", [1, 5])
@@ -229,7 +229,7 @@ class TestSlicedWasserstein:
         expected = np.abs(np.sort(a[:, 0]) - np.sort(b[:, 0])).mean()
         assert sliced_wasserstein(a, b) == pytest.approx(expected, rel=1e-12)
 
-    def test_counts_a_point_by_its_share_and_not_by_its_number(self):
+    def test_a_point_counts_by_its_share_of_the_set(self):
         a, b = np.array([[0.0], [1.0]]), np.array([[0.0], [0.0], [1.0], [1.0]])
         assert sliced_wasserstein(a, b) == sliced_wasserstein(b, a) == 0
 

@@ -1,9 +1,9 @@
-"""Mixing of chains whose mixing is known."""
+"""Mixing figures of chains whose mixing is known in closed form."""
 
 import numpy as np
 import pytest
 
-from trainer.evaluate.features import Principal, principal
+from trainer.evaluate.features import fit_principal
 from trainer.evaluate.mixing import Scalars, autocorrelation, burn_in, mixing
 
 
@@ -17,7 +17,7 @@ def autoregressive(rho, T=2_000, W=20, seed=0):
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
-def test_an_autoregressive_chain_is_worth_its_known_number_of_draws(rho):
+def test_the_effective_sample_size_of_an_autoregressive_chain_is_the_known_one(rho):
     """n (1 - ρ) / (1 + ρ)"""
     found = mixing(autoregressive(rho), ("x",))["x"]
     expected = 40_000 * (1 - rho) / (1 + rho)
@@ -25,7 +25,7 @@ def test_an_autoregressive_chain_is_worth_its_known_number_of_draws(rho):
     assert found["tail ESS"] > 0 and found["split R-hat"] == pytest.approx(1, abs=0.02)
 
 
-def test_chains_that_stay_apart_have_a_large_r_hat_and_no_falling_correlation():
+def test_chains_that_stay_apart_have_a_large_r_hat_and_a_flat_autocorrelation():
     apart = autoregressive(0) + 5 * (np.arange(20) % 2)[None, :, None]
     assert mixing(apart, ("x",))["x"]["split R-hat"] > 1.5
     assert autocorrelation(apart, 50)[50, 0] > 0.8
@@ -69,7 +69,7 @@ def test_a_stationary_run_has_no_burn_in(kind, rho):
 
 
 def relaxing(tau, seed, W=100, away=3.0):
-    """x' = ρ x + √(1 - ρ²) ε with ρ = exp(-1/τ), begun 3 standard deviations away; (T, W, 1)."""
+    """x' = ρ x + √(1 - ρ²) ε with ρ = exp(-1/τ), started 3 standard deviations away; (T, W, 1)."""
     early = np.unique(np.geomspace(1, 20 * tau, 36).round().astype(int)).tolist()
     steps = [*early, *range(21 * tau, 39 * tau, tau)]
     rng, rho = np.random.default_rng(seed), np.exp(-1 / tau)
@@ -109,14 +109,8 @@ def test_walkers_that_stand_still_have_settled():
 
 def test_scalars_are_components_and_the_squared_distance_from_the_mean():
     x = np.random.default_rng(0).standard_normal((500, 5)).astype(np.float32) * [3, 2, 1, 0.5, 0.1]
-    scalar = Scalars(principal(x.astype(np.float32) + 7))
+    scalar = Scalars(fit_principal(x.astype(np.float32) + 7))
     values = scalar(x.astype(np.float32) + 7)
     assert values.shape == (500, 4) and len(scalar.names) == 4
     assert np.abs(values[:, :3].mean(0)) == pytest.approx(0, abs=1e-4)
     assert values[:, 3] == pytest.approx(((x - x.mean(0)) ** 2).sum(1), rel=1e-3)
-
-
-def test_principal_axes_are_orthonormal_and_fewer_than_the_rows():
-    p = principal(np.random.default_rng(0).random((10, 100)).astype(np.float32))
-    assert isinstance(p, Principal) and p.axes.shape == (9, 100)
-    assert p.axes @ p.axes.T == pytest.approx(np.eye(9), abs=1e-5)

@@ -3,9 +3,13 @@
 import numpy as np
 import pytest
 
-from trainer.evaluate.baselines import k_means
-from trainer.evaluate.nearest import nearest, squared_distances
-from trainer.evaluate.neighbours import memorising, neighbours
+from trainer.evaluate.neighbours import (
+    copy_figures,
+    find_neighbours,
+    k_means,
+    nearest,
+    squared_distances,
+)
 
 
 def cloud(n, d=8, seed=0):
@@ -14,7 +18,7 @@ def cloud(n, d=8, seed=0):
 
 @pytest.mark.parametrize("block", [1, 64, 2**22])
 def test_nearest_rows_are_those_of_brute_force(block, monkeypatch):
-    monkeypatch.setattr("trainer.evaluate.nearest.BLOCK", block)
+    monkeypatch.setattr("trainer.evaluate.neighbours.BLOCK", block)
     a, b = cloud(40), cloud(60, seed=1)
     d = np.linalg.norm(a[:, None] - b, axis=2)
     index, distance = nearest(a, b, 3)
@@ -30,24 +34,24 @@ def test_a_row_is_at_no_distance_from_itself_however_far_from_the_origin():
 
 class TestCopies:
     train = cloud(500)
-    held_out = neighbours(cloud(300, seed=1), train)
+    held_out = find_neighbours(cloud(300, seed=1), train)
 
     def test_new_rows_of_the_same_law_are_as_far_as_held_out_rows(self):
-        found = memorising(neighbours(cloud(300, seed=2), self.train), self.held_out)
+        found = copy_figures(find_neighbours(cloud(300, seed=2), self.train), self.held_out)
         assert found["samples"]["50 %"] == pytest.approx(found["held-out rows"]["50 %"], rel=0.1)
         assert found["samples nearer than 99 % of held-out rows"] < 0.05
         assert found["samples that look like copies"] < 0.02
 
-    def test_training_rows_with_a_little_noise_are_found_out(self):
+    def test_training_rows_with_a_little_noise_are_recognised_as_copies(self):
         copied = self.train[:300] + 0.01 * cloud(300, seed=3)
-        found = memorising(neighbours(copied, self.train), self.held_out)
+        found = copy_figures(find_neighbours(copied, self.train), self.held_out)
         assert found["samples nearer than 99 % of held-out rows"] > 0.99
         assert found["samples that look like copies"] > 0.99
         assert found["held-out rows that look like copies"] < 0.02
 
 
 class TestKMeans:
-    def test_finds_well_parted_groups(self):
+    def test_centres_are_found_in_well_separated_groups(self):
         middles = 100 * np.eye(8, dtype=np.float32)[:5]
         rows = np.concatenate([m + 0.1 * cloud(40, seed=i) for i, m in enumerate(middles)])
         centres = k_means(rows, 40)

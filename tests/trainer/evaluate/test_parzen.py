@@ -35,7 +35,7 @@ def test_a_row_far_from_all_samples_is_finite():
 def test_blocks_make_no_difference(monkeypatch):
     x, s = cloud(50, 5), cloud(300, 5, seed=1)
     whole = log_likelihoods(x, s, [0.2, 0.5])
-    monkeypatch.setattr("trainer.evaluate.nearest.BLOCK", 700)
+    monkeypatch.setattr("trainer.evaluate.neighbours.BLOCK", 700)
     assert log_likelihoods(x, s, [0.2, 0.5]) == pytest.approx(whole, rel=1e-5)
 
 

@@ -10,16 +10,16 @@ from localmoments.artefact import PERCENTILES
 from localmoments.model import Model
 from localmoments.trust import find_percentile, typicality_statistics
 from trainer.data import load, split
-from trainer.evaluate.local import reconstruction
+from trainer.evaluate.command import data_options
 from trainer.evaluate.trust import (
-    clean_level,
-    errors,
+    find_clean_level,
+    largest_passing_level,
     levels_between,
-    moments_sigma_for,
     passes_trace_test,
+    reconstruction_figures,
+    squared_errors,
     typical_quantiles,
 )
-from trainer.judging import data_options
 
 MODELS = Path(__file__).parents[3] / "models"
 SHIPPED = sorted(path.parent for path in MODELS.glob("*/*/manifest.json"))
@@ -34,13 +34,13 @@ def posterior_mean(z, sigma):
 def test_clean_rows_pass_where_r_is_the_posterior_mean():
     """‖x − r(x)‖² is σ⁴‖x‖²/(1 + σ²)², on average σ²/(1 + σ²) of the denoising error."""
     for sigma in (0.1, 0.5, 2.0):
-        clean, noisy = errors(posterior_mean, ROWS, sigma)
+        clean, noisy = squared_errors(posterior_mean, ROWS, sigma)
         np.testing.assert_allclose(
             clean, np.square(ROWS).sum(1) * sigma**4 / (1 + sigma**2) ** 2, rtol=1e-4
         )
         np.testing.assert_allclose(noisy.mean(), 3 * sigma**2 / (1 + sigma**2), rtol=0.15)
         assert clean.mean() < noisy.mean()
-    assert clean_level(posterior_mean, ROWS, [0.1, 0.2, 0.4]) == 0.4
+    assert largest_passing_level(posterior_mean, ROWS, [0.1, 0.2, 0.4]) == 0.4
 
 
 def test_one_row_in_five_hundred_that_is_answered_with_nonsense_fails_the_level():
@@ -50,17 +50,17 @@ def test_one_row_in_five_hundred_that_is_answered_with_nonsense_fails_the_level(
         r = posterior_mean(z, sigma)
         return np.where((sigma > 0.3) & (z == ROWS[7]).all(1, keepdims=True), 9.0, r).astype("f4")
 
-    clean, noisy = errors(reconstruct, ROWS, 0.4)
+    clean, noisy = squared_errors(reconstruct, ROWS, 0.4)
     assert clean.mean() < noisy.mean() + 0.5 and np.quantile(clean, 0.99) < np.quantile(noisy, 0.99)
     assert not passes_trace_test(clean, noisy)
-    assert clean_level(reconstruct, ROWS, [0.1, 0.2, 0.4]) == 0.2
+    assert largest_passing_level(reconstruct, ROWS, [0.1, 0.2, 0.4]) == 0.2
 
 
 def test_the_smallest_level_is_taken_where_none_passes():
     def worse(z, sigma):
         return np.where(np.isin(z, ROWS), z + 9, z).astype("f4")
 
-    assert clean_level(worse, ROWS, [0.1, 0.5]) == 0.1
+    assert largest_passing_level(worse, ROWS, [0.1, 0.5]) == 0.1
 
 
 def test_levels_ascend_from_the_lowest_to_the_chains_own():
@@ -73,7 +73,7 @@ def test_levels_ascend_from_the_lowest_to_the_chains_own():
 def test_a_model_of_one_level_has_no_choice(exact):
     model, _, prepared = exact
     rows = model.manifest.normaliser.to_model(prepared.dataset.source.take(np.arange(100)))
-    assert moments_sigma_for(model, rows) == model.manifest.sigma
+    assert find_clean_level(model, rows) == model.manifest.sigma
 
 
 def test_percentiles_are_those_of_the_statistic(exact):
@@ -98,8 +98,8 @@ def test_held_out_rows_of_a_shipped_model_pass_at_its_level(name):
     """Those whose data everyone has; the figures of the others are in their manifests."""
     model, x = held_out(MODELS / name / "1")
     m, z = model.manifest, model.manifest.normaliser.to_model(x)
-    assert moments_sigma_for(model, z) == m.moments_sigma
-    figures = reconstruction(model, x.astype(np.float64))
+    assert find_clean_level(model, z) == m.moments_sigma
+    figures = reconstruction_figures(model, x.astype(np.float64))
     assert figures["reconstruction"] <= figures["denoising"] < figures["noise"]
     ranks = [
         find_percentile(t, m.typical) for t in typicality_statistics(model, z, m.moments_sigma)

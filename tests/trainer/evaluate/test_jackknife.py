@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from trainer.evaluate.comparison import make_reference
-from trainer.evaluate.estimates import GROUPS, combine, deal_groups, jackknife_variance
+from trainer.evaluate.jackknife import GROUPS, combine, deal_groups, jackknife_variance
 from trainer.evaluate.parzen import parzen
 
 
 class Same:
-    words = "the rows"
+    description = "the rows"
 
     def __call__(self, x):
         return x

@@ -9,21 +9,24 @@ from scipy.linalg import solve_discrete_lyapunov
 
 from localmoments.columns import Normaliser
 from localmoments.model import Model
-from trainer.claims_text import claims_text
 from trainer.data import GaussianMixture
-from trainer.evaluate import claims, consistency, windows
-from trainer.evaluate.calibration import Local, calibration, local_at
-from trainer.evaluate.claims import claims_figures
-from trainer.evaluate.rows import Part, Rows
-from trainer.evaluate.watch import Watch
-from trainer.evaluate.windows import (
+from trainer.evaluate import claims_figures, run
+from trainer.evaluate.calibration import (
+    FEWEST,
+    WIDE_ROWS,
+    Local,
     ball,
+    calibration_figures,
     gaussian_window,
+    local_at,
     moments_in,
     neighbour_figures,
     wide_ball,
     wide_gaussian_window,
 )
+from trainer.evaluate.consistency import consistency_figures, local_figures
+from trainer.evaluate.report import claims_sections
+from trainer.evaluate.rows import Part, Rows
 from trainer.prepare import Prepared
 
 Matrix = NDArray[np.float64]
@@ -63,17 +66,17 @@ def corrupted(case: Case, n: int) -> tuple[NDArray[np.float32], NDArray[np.float
 def test_the_best_linear_auto_encoder_is_calibrated(case: Case) -> None:
     """Both ratios are 1; what is left is Monte Carlo error, which the figures state."""
     x, noisy = corrupted(case, 10_000)
-    found = calibration(local_at(case.model, noisy, 0), x, SIGMA)
+    found = calibration_figures(local_at(case.model, noisy, 0), x, SIGMA)
     assert abs(found["trace ratio"] - 1) < 4 * found["trace ratio, error"] < 0.05
     assert abs(found["z²"] - 1) < 4 * found["z², error"] < 0.05
     assert found["leading eigenvalue"] == pytest.approx(np.linalg.eigvalsh(case.A)[-1], rel=1e-5)
 
 
-def test_a_jacobian_that_claims_half_of_the_spread_has_twice_the_ratio(case: Case) -> None:
+def test_a_jacobian_that_claims_half_of_the_variance_has_twice_the_ratio(case: Case) -> None:
     x, noisy = corrupted(case, 1_000)
     right = local_at(case.model, noisy, 0)
     half = replace(right, traces=right.traces / 2, eigenvalues=[λ / 2 for λ in right.eigenvalues])
-    a, b = calibration(right, x, SIGMA), calibration(half, x, SIGMA)
+    a, b = calibration_figures(right, x, SIGMA), calibration_figures(half, x, SIGMA)
     assert b["trace ratio"] == pytest.approx(2 * a["trace ratio"])
     assert b["z²"] == pytest.approx(2 * a["z²"], rel=1e-3)
 
@@ -130,11 +133,11 @@ def test_fewer_rows_than_columns_have_the_same_eigenpairs_either_way() -> None:
     np.testing.assert_allclose(found.vectors @ found.vectors.T, np.eye(4), atol=1e-6)
 
 
-def test_wide_windows_hold_as_many_rows_as_are_wanted() -> None:
+def test_wide_windows_hold_about_100_effective_rows() -> None:
     d2 = np.square(np.random.default_rng(0).standard_normal((5_000, 30))).sum(1)
-    assert gaussian_window(d2, 0.3).effective < windows.FEWEST
-    assert windows.WANTED <= wide_gaussian_window(d2, 0.3).effective < 1.2 * windows.WANTED
-    assert wide_ball(d2, 0.3).effective == pytest.approx(windows.WANTED, abs=1.5)
+    assert gaussian_window(d2, 0.3).effective < FEWEST
+    assert WIDE_ROWS <= wide_gaussian_window(d2, 0.3).effective < 1.2 * WIDE_ROWS
+    assert wide_ball(d2, 0.3).effective == pytest.approx(WIDE_ROWS, abs=1.5)
     assert ball(d2, 1e-3).effective == 0
 
 
@@ -162,7 +165,7 @@ def test_points_without_neighbours_are_dropped_and_counted() -> None:
 
 def test_the_moment_chain_has_the_covariance_of_the_lyapunov_equation(case: Case) -> None:
     """C_π = A C_π Aᵀ + s²σ²A, and the identities of a settled chain hold."""
-    found = consistency.consistency(case.model, case.rows.train.x, np.random.default_rng(0))
+    found = consistency_figures(case.model, case.rows.train.x, np.random.default_rng(0))
     s = found["scale"]
     Cπ = solve_discrete_lyapunov(case.A, s**2 * SIGMA**2 * case.A)
     ratio = np.trace(Cπ) / np.trace(case.C)
@@ -172,7 +175,7 @@ def test_the_moment_chain_has_the_covariance_of_the_lyapunov_equation(case: Case
     assert found["mean error"] < 0.03
 
 
-def test_steps_far_below_the_ball_are_consistent_and_large_ones_are_not() -> None:
+def test_steps_far_below_the_radius_are_consistent_and_large_ones_are_not() -> None:
     """An autoregression x' = (1 - η) x + √(2η - η²) ε has π = N(0, I) for every η."""
     rng = np.random.default_rng(0)
     found = {}
@@ -180,7 +183,7 @@ def test_steps_far_below_the_ball_are_consistent_and_large_ones_are_not() -> Non
         x = rng.standard_normal((20_000, 2))
         mu = (1 - step) * x
         following = mu + np.sqrt(2 * step - step**2) * rng.standard_normal(x.shape)
-        figures = consistency.local_figures(x, mu, following, x.astype(np.float32), x[:40])
+        figures = local_figures(x, mu, following, x.astype(np.float32), x[:40])
         found[step] = figures["ball of 10% of the samples"]
     assert found[0.01]["mean error"] < 0.03
     assert found[0.01]["covariance ratio"] == pytest.approx(0.98, abs=0.01)  # (1 - η)²
@@ -188,25 +191,25 @@ def test_steps_far_below_the_ball_are_consistent_and_large_ones_are_not() -> Non
     assert found[0.01]["mean error against the data"] < 1e-6  # these are the data
 
 
-def test_figures_are_plain_numbers_and_the_card_has_them(
+def test_the_card_shows_the_figures_of_the_claims(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claims, "ROWS", 200)
-    figures = claims_figures(case.model, case.rows, Watch(None))
+    monkeypatch.setattr(run, "CLAIM_ROWS", 200)
+    figures = claims_figures(case.model, case.rows)
     assert list(figures["calibration"]) == ["0.5"]
-    text = "\n\n".join(claims_text(figures))
+    text = "\n\n".join(claims_sections(figures))
     assert f"{figures['calibration']['0.5']['trace ratio']:.3f} ±" in text
-    assert "missing scale" not in text
+    assert "missing factor" not in text
     relative = {**figures, "covariance scale": "relative"}
-    assert "missing scale" in "\n\n".join(claims_text(relative))
+    assert "missing factor" in "\n\n".join(claims_sections(relative))
 
 
 def test_rows_in_other_units_have_the_same_figures(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows come in the units of the figures (for images, pixels in [0, 1]), not in the model's."""
-    monkeypatch.setattr(claims, "ROWS", 500)
-    monkeypatch.setattr(claims, "consistency", lambda *_: {"chain": "not walked"})
+    monkeypatch.setattr(run, "CLAIM_ROWS", 500)
+    monkeypatch.setattr(run, "consistency_figures", lambda *_: {"chain": "not walked"})
     own = case.model.manifest.normaliser
     units = Normaliser(own.shift + 1, own.scale * 10)
 
@@ -215,7 +218,7 @@ def test_rows_in_other_units_have_the_same_figures(
 
     rows = case.rows
     other = Rows(moved(rows.train), moved(rows.validation), moved(rows.test), units, "", {})
-    a, b = (claims_figures(case.model, r, Watch(None)) for r in (rows, other))
+    a, b = (claims_figures(case.model, r) for r in (rows, other))
     assert b["calibration"]["0.5"]["trace ratio"] == pytest.approx(
         a["calibration"]["0.5"]["trace ratio"], rel=1e-4
     )
@@ -223,7 +226,7 @@ def test_rows_in_other_units_have_the_same_figures(
 
 def test_a_chain_that_diverges_is_reported(case: Case) -> None:
     kernels = case.model.manifest.kernels
-    wild = {"moment": replace(kernels["moment"], scale=1e9)}
+    wild = {"moment": replace(kernels["moment"], scale=1e6)}
     model = Model(case.model.folder, replace(case.model.manifest, kernels=wild), threads=1)
-    found = consistency.consistency(model, case.rows.train.x, np.random.default_rng(0))
+    found = consistency_figures(model, case.rows.train.x, np.random.default_rng(0))
     assert found == {"chain": "diverged"}

@@ -1,11 +1,11 @@
-"""The text of the figures: digits as the error allows, and figures of older artefacts."""
+"""The text of the figures: digits that the error supports, and figures of older artefacts."""
 
 from dataclasses import replace
 
 import pytest
 
 from localmoments import artefact as manifests
-from trainer.metrics_report import figures_text, number_with_error
+from trainer.evaluate.report import figures_text, number_with_error
 
 
 @pytest.mark.parametrize(
@@ -20,14 +20,14 @@ from trainer.metrics_report import figures_text, number_with_error
         (0.5, None, "0.5"),
     ],
 )
-def test_an_error_has_two_digits_and_the_value_as_many_places(value, error, text):
+def test_an_error_has_two_digits_and_the_value_the_same_number_of_places(value, error, text):
     assert number_with_error(value, error) == text
 
 
-def test_figures_that_were_made_before_errors_were_can_still_be_read(tiny_artefact):
+def test_figures_without_errors_of_older_artefacts_are_shown(tiny_artefact):
     samples = {"log-likelihood": 300.0, "standard error": 2.0, "coverage": 0.5, "samples": 10}
     figures = {"samples": {"5 chains, mean": samples}, "kernel": "gibbs", "scale": 1.0,
                "features": "2 principal components"}  # fmt: skip
     text = figures_text(replace(manifests.read(tiny_artefact), evaluation=figures))
-    assert "| log-likelihood | 300.0 ± 2.0 |" in text and "| coverage | 0.5 |" in text
+    assert "| log-likelihood, nats | 300.0 ± 2.0 |" in text and "| coverage | 0.5 |" in text
     assert "Real against real" not in text
