@@ -1,4 +1,4 @@
-"""Do the metrics rank sets of images as a person would? A table for MNIST.
+"""Check that the metrics rank sets of MNIST images as a person would.
 
     python benchmarks/metrics.py --data PATH [--models DIR] [--quick] [--only NAME ...]
 

@@ -292,9 +292,7 @@ def solve_in_the_plane() -> dict[str, Any]:
             "samples": len(chain),
             "total variation, chain": total_variation(merged[0], merged[1]),
             "total variation, data": total_variation(merged[0], merged[2]),
-            "smoothed data": total_variation(
-                grid.merge(compute_masses(law, grid, sigma)), merged[2]
-            ),
+            "smoothed data": total_variation(smoothed, merged[2]),
         }
         pictures[name] = {
             key: value.reshape(grid.cells).T

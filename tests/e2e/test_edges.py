@@ -70,7 +70,7 @@ def served(service: Any) -> bool:
         (b"Content-Length: 1000\r\nExpect: 100-continue\r\n\r\n", b""),
     ],
 )
-def test_a_body_that_does_not_come_in_time_is_a_408(
+def test_a_body_that_arrives_too_slowly_is_a_408(
     raw: socket.socket, service: Any, head: bytes, piece: bytes
 ) -> None:
     raw.sendall(POST + head)
@@ -112,7 +112,7 @@ def ask_much(raw: socket.socket, name: bytes, connection: bytes = b"keep-alive")
 
 
 def find_line(service: Any, request_id: str) -> dict[str, Any]:
-    """The log line of a finished request, or nothing."""
+    """Return the log line of a finished request, or an empty one."""
     lines = [line for line in service.log() if line.get("request_id") == request_id]
     return next((line for line in lines if line["message"] == "request"), {})
 

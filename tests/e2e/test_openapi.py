@@ -1,4 +1,4 @@
-"""What /openapi.json says is so: schemathesis asks for all of it, with every check that it has.
+"""/openapi.json is truthful: schemathesis calls every operation, with all of its checks.
 
 It runs as its own process, with a configuration made here and the hooks beside this file.
 """
@@ -66,7 +66,7 @@ def one_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def asked(
     http: httpx.Client, folder: Path, examples: int, scenarios: int, *more: int, auth: str = ""
 ) -> tuple[dict[str, Any], str]:
-    """schemathesis' report on the service, and what it said."""
+    """Run schemathesis; return its report and its output."""
     refusals = ", ".join(map(str, (404, 408, 409, 410, 413, 422, *more)))
     settings = CONFIGURATION.format(
         hooks=HOOKS, examples=examples, scenarios=scenarios, refusals=refusals
@@ -87,7 +87,7 @@ def asked(
 
 
 def check(report: dict[str, Any], said: str, least: int) -> None:
-    """Everything was asked for, often enough, and was as it is documented."""
+    """Check that every operation was called often enough and behaved as documented."""
     assert not report["failures"] and not report["errors"], said
     assert report["exit_code"] == 0 and report["complete"], said
     assert {phase["status"] for phase in report["phases"].values()} == {"success"}, said
@@ -97,7 +97,7 @@ def check(report: dict[str, Any], said: str, least: int) -> None:
 
 
 def answers(metrics: str) -> dict[tuple[str, str], int]:
-    """How often an operation had a status, as the service itself counted."""
+    """Return how often each operation returned each status, from the metrics."""
     counted: dict[tuple[str, str], int] = {}
     for line in metrics.splitlines():
         if line.startswith("localmoments_requests_total{"):
@@ -109,9 +109,7 @@ def answers(metrics: str) -> dict[tuple[str, str], int]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_answers_are_as_openapi_says(
-    start: Callable[..., Any], one_model: Path, tmp_path: Path
-) -> None:
+def test_answers_match_openapi(start: Callable[..., Any], one_model: Path, tmp_path: Path) -> None:
     service = start(one_model, log_level="warning", **SMALL)
     check(*asked(service.http, tmp_path, 120, 120), least=2000)
     seen = answers(service.http.get("/metrics").text)
@@ -124,10 +122,10 @@ def test_answers_are_as_openapi_says(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_keys_are_asked_for_as_openapi_says(
+def test_keys_are_required_as_openapi_says(
     start: Callable[..., Any], one_model: Path, tmp_path: Path
 ) -> None:
-    """Neither without a key nor with a wrong one, and no one sees another's chains."""
+    """Calls without a key or with a wrong one fail, and no key sees the chains of another."""
     made = {
         "alice": new_key("alice", ["read", "sample"]),
         "bob": new_key("bob", ["read", "sample"]),

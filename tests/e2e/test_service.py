@@ -1,4 +1,4 @@
-"""Reconstructions and moments of a Gaussian over HTTP are the closed forms."""
+"""Reconstructions and moments of a Gaussian over HTTP equal the closed forms."""
 
 import io
 import subprocess
@@ -19,14 +19,14 @@ def npy(array: Any) -> bytes:
     return stream.getvalue()
 
 
-def test_it_says_where_it_serves_and_what(service: Any, http: httpx.Client) -> None:
+def test_the_service_announces_its_models_and_address(service: Any, http: httpx.Client) -> None:
     said = f"Serving gaussian@1 (default gaussian@1) at {http.base_url}"
     assert service.announcement.strip() == str(said).rstrip("/")
     assert http.get("/healthz").json() == {"status": "ok"}
     assert http.get("/readyz").json() == {"ready": True, "models": ["gaussian@1"]}
 
 
-def test_reconstructions_are_the_gaussians(http: httpx.Client, truth: Any, x: Any) -> None:
+def test_reconstructions_equal_the_closed_form(http: httpx.Client, truth: Any, x: Any) -> None:
     body = http.post("/reconstruct", json={"x": x.tolist()}).json()
     np.testing.assert_allclose(body["reconstruction"], truth.r(x), rtol=1e-5, atol=1e-4)
     rms = np.sqrt(np.square((truth.r(x) - x) / truth.units.scale).mean(1))  # standard units
@@ -36,8 +36,10 @@ def test_reconstructions_are_the_gaussians(http: httpx.Client, truth: Any, x: An
     assert np.array_equal(np.load(io.BytesIO(raw.content)), np.float32(body["reconstruction"]))
 
 
-def test_inverted_moments_are_the_gaussians_own(http: httpx.Client, truth: Any, x: Any) -> None:
-    """m and C, wherever one asks."""
+def test_inverted_moments_are_the_mean_and_covariance_of_the_data(
+    http: httpx.Client, truth: Any, x: Any
+) -> None:
+    """They are m and C at every point."""
     asked = {"x": x.tolist(), "estimator": "inverted", "include": ALL.split(",")}
     body = http.post("/moments", json=asked).json()
     C, scale = truth.units.covariance_to_user(truth.C), truth.units.scale
@@ -48,7 +50,9 @@ def test_inverted_moments_are_the_gaussians_own(http: httpx.Client, truth: Any, 
         np.testing.assert_allclose(body["score"][i], truth.score(x[i]), rtol=1e-3, atol=1e-5)
 
 
-def test_asymptotic_moments_are_the_posteriors(http: httpx.Client, truth: Any, x: Any) -> None:
+def test_asymptotic_moments_are_those_of_the_posterior(
+    http: httpx.Client, truth: Any, x: Any
+) -> None:
     """E and Cov[X | X + σDε = x]; the tangents are the eigenvectors of D αA D."""
     covariance = truth.units.covariance_to_user(truth.sigma**2 * truth.A)
     values, vectors = np.linalg.eigh(covariance)
@@ -62,7 +66,7 @@ def test_asymptotic_moments_are_the_posteriors(http: httpx.Client, truth: Any, x
         np.testing.assert_allclose(cosines, np.eye(2), atol=1e-3)
 
 
-def test_json_and_binary_answers_hold_the_same_bits(http: httpx.Client, x: Any) -> None:
+def test_json_and_binary_answers_have_the_same_bits(http: httpx.Client, x: Any) -> None:
     parameters = {"estimator": "inverted", "include": ALL, "rank": 3}
     for sent in (
         {"json": {"x": x.tolist()}},
@@ -76,7 +80,7 @@ def test_json_and_binary_answers_hold_the_same_bits(http: httpx.Client, x: Any) 
         assert all(np.array_equal(arrays[name], as_json[name]) for name in arrays)
 
 
-def test_the_examples_of_the_description_run_as_written(http: httpx.Client) -> None:
+def test_the_examples_of_openapi_run_as_written(http: httpx.Client) -> None:
     paths = http.get("/openapi.json").json()["paths"]
     for path in ("/reconstruct", "/moments"):
         example = paths[path]["post"]["requestBody"]["content"]["application/json"]["example"]
@@ -85,7 +89,9 @@ def test_the_examples_of_the_description_run_as_written(http: httpx.Client) -> N
     assert http.get("/moments", params={"x": point}).status_code == 200
 
 
-def test_nothing_that_only_training_needs_is_loaded(service: Any, http: httpx.Client) -> None:
+def test_the_service_loads_nothing_that_only_training_needs(
+    service: Any, http: httpx.Client
+) -> None:
     assert http.post("/moments", json={"x": [[0.0] * 4]}).status_code == 200
     program = "import sys, service.__main__, service.server; print(*sorted(sys.modules))"
     run = subprocess.run(

@@ -20,7 +20,9 @@ GOOD = {"x": [[0.0] * 4]}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_cleanly(start: Any, models: Path, number: signal.Signals) -> None:
+def test_a_signal_stops_the_service_cleanly(
+    start: Any, models: Path, number: signal.Signals
+) -> None:
     service = start(models)
     service.http.post("/reconstruct", json=GOOD, headers={"x-request-id": "last-one"})
     code, log = service.end(number)

@@ -24,7 +24,7 @@ while True:
 """
 
 
-def test_a_block_that_fails_leaves_the_old_file_and_no_half(tmp_path):
+def test_a_failing_block_leaves_the_old_file_and_no_temporary_file(tmp_path):
     path = tmp_path / "f"
     write_text(path, "old")
     with pytest.raises(ZeroDivisionError), replace_file(path) as temporary:
@@ -40,28 +40,28 @@ def make(models, text="x"):
     return models / "m" / version
 
 
-def test_versions_count_up_and_old_ones_are_left_alone(tmp_path):
+def test_versions_count_up_and_old_ones_do_not_change(tmp_path):
     first, second = make(tmp_path, "first"), make(tmp_path, "second")
     assert (first.name, second.name) == ("1", "2")
     assert (first / "file").read_text() == "first"
     assert [p.name for p in sorted((tmp_path / "m").iterdir())] == ["1", "2"]
 
 
-def test_numbers_go_on_after_the_highest_and_ignore_what_is_no_version(tmp_path):
+def test_the_next_version_follows_the_highest_number_in_the_folder(tmp_path):
     for name in ("9", "10", "notes", ".new-left"):
         (tmp_path / "m" / name).mkdir(parents=True)
     assert make(tmp_path).name == "11"
     assert (tmp_path / "m/.new-left").is_dir()
 
 
-def test_a_block_that_fails_leaves_nothing(tmp_path):
+def test_a_failing_block_leaves_no_version(tmp_path):
     with pytest.raises(ZeroDivisionError), new_version(tmp_path, "m") as (folder, _):
         (folder / "half").write_text("half")
         raise ZeroDivisionError
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_number_taken_meanwhile_is_never_written_over(tmp_path):
+def test_a_version_of_another_process_is_never_overwritten(tmp_path):
     sentence = "Another process has just created .*m/1"
     with pytest.raises(ExportError, match=sentence), new_version(tmp_path, "m") as (folder, _):
         (folder / "file").write_text("late")
@@ -70,7 +70,7 @@ def test_a_number_taken_meanwhile_is_never_written_over(tmp_path):
     assert [p.name for p in (tmp_path / "m").iterdir()] == ["1"]
 
 
-def test_a_file_where_the_model_should_be_is_one_sentence(tmp_path):
+def test_a_file_in_place_of_the_folder_gives_one_sentence(tmp_path):
     (tmp_path / "m").write_text("mine")
     with pytest.raises(RunFolderError, match=r"cannot be written: File exists\."):
         make(tmp_path)

@@ -52,7 +52,7 @@ def test_jacobian_products_equal_autograd(
 
 
 @pytest.mark.parametrize("architecture", CASES)
-def test_what_is_pushed_together_is_what_is_computed_apart(
+def test_push_equals_value_and_product_computed_separately(
     architecture: Architecture, make_ae: Callable[..., AutoEncoder]
 ) -> None:
     ae = make_ae(architecture)
@@ -90,7 +90,7 @@ def test_a_tied_decoder_follows_its_encoder(make_ae: Callable[..., AutoEncoder])
     torch.testing.assert_close(ae.linearise(torch.zeros(1, 4)).jvp(v), v @ W.T @ W)
 
 
-def test_a_conditioned_model_depends_on_its_noise_level_and_asks_for_it(
+def test_a_conditioned_model_depends_on_its_noise_level_and_requires_it(
     make_ae: Callable[..., AutoEncoder],
 ) -> None:
     ae, x = make_ae(Architecture(4, (6,), conditioned=True)), torch.randn(2, 4)

@@ -78,7 +78,7 @@ def test_an_epoch_from_memory_visits_every_training_row_once(
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_an_epoch_from_disk_visits_training_rows_once_but_for_its_leftovers(
+def test_an_epoch_from_disk_visits_training_rows_at_most_once_and_skips_few(
     source: Source, train: NDArray[np.int64]
 ) -> None:
     """At most one short batch a chunk pushes a batch out of the epoch's end."""
@@ -122,7 +122,7 @@ def test_a_batch_is_a_pure_function_of_its_step(
 
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("make", [memory_feed, disk_feed])
-def test_epochs_and_seeds_have_orders_of_their_own(
+def test_every_epoch_and_seed_has_a_different_order(
     source: Source, train: NDArray[np.int64], make: Maker
 ) -> None:
     first = origins(epoch(make(source, train), 0))
@@ -137,7 +137,7 @@ def test_a_disk_batch_mixes_rows_from_far_apart(train: NDArray[np.int64]) -> Non
     assert len({row // 50 for row in batch}) >= 3  # of the four blocks of its chunk
 
 
-def test_a_batch_is_never_larger_than_asked_and_only_the_last_is_smaller() -> None:
+def test_only_the_last_batch_of_an_epoch_is_smaller_than_the_batch_size() -> None:
     feed = MemoryFeed(torch.randn(70, 2), 32, 0)
     assert [len(b) for b in epoch(feed, 0)] == [32, 32, 6]
     assert [len(b) for b in epoch(MemoryFeed(torch.randn(5, 2), 32, 0), 0)] == [5]

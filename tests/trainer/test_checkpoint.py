@@ -19,7 +19,7 @@ def model():
     return AutoEncoder(Architecture(3, (4,), "tanh", "linear", tied=True))
 
 
-def test_what_is_saved_comes_back_bit_for_bit(model, tmp_path):
+def test_a_checkpoint_is_read_back_bit_for_bit(model, tmp_path):
     path = tmp_path / "checkpoint.safetensors"
     groups = {"model": copy_weights(model), "best": {"a/b": torch.tensor([1e-42, math.inf])}}
     save(path, STATE, groups)
@@ -30,7 +30,7 @@ def test_what_is_saved_comes_back_bit_for_bit(model, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
-def test_adam_goes_on_as_if_it_had_not_been_stopped(model, tmp_path):
+def test_a_restored_adam_continues_bit_for_bit(model, tmp_path):
     def steps(optimiser, count):
         for _ in range(count):
             loss = model(torch.ones(2, 3)).square().sum()
@@ -60,13 +60,13 @@ def test_a_file_without_a_usable_state_is_refused(metadata, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\xff" * 100])
-def test_bytes_that_are_no_checkpoint_are_refused(content, tmp_path):
+def test_a_file_that_is_not_a_checkpoint_is_refused(content, tmp_path):
     (tmp_path / "c").write_bytes(content)
     with pytest.raises(RunFolderError, match="c is not a usable checkpoint"):
         load(tmp_path / "c")
 
 
-def test_a_folder_that_is_gone_is_one_sentence(tmp_path):
+def test_a_missing_folder_gives_one_sentence(tmp_path):
     with pytest.raises(RunFolderError, match="cannot be written"):
         save(tmp_path / "gone" / "c", STATE, {})
 

@@ -71,7 +71,7 @@ def test_the_matrix_root_draws_with_covariance_a_and_a_floor(d: int) -> None:
     np.testing.assert_allclose(R @ R.T, A + floor, atol=1e-6)
 
 
-def test_the_matrix_root_gives_what_lies_below_zero_the_floor_alone() -> None:
+def test_the_matrix_root_gives_negative_eigenvalues_only_the_floor() -> None:
     Q, _ = np.linalg.qr(np.random.default_rng(2).standard_normal((4, 4)))
     λ = np.array([1.5, 0.2, -0.3, -1.0])
     R = symmetric_root(torch.from_numpy((Q * λ) @ Q.T)[None])[0].numpy()
@@ -80,7 +80,7 @@ def test_the_matrix_root_gives_what_lies_below_zero_the_floor_alone() -> None:
 
 
 @pytest.mark.parametrize("d", [2, 8, MATRIX_COLUMNS])
-def test_the_matrix_root_stays_near_a_in_single_precision_whatever_its_eigenvalues(d: int) -> None:
+def test_the_matrix_root_is_accurate_in_single_precision_for_any_eigenvalues(d: int) -> None:
     """Singular, indefinite, tiny: rounding errors must not grow from round to round."""
     g = torch.Generator().manual_seed(d)
     Q, _ = torch.linalg.qr(torch.randn(2000, d, d, generator=g))
@@ -106,7 +106,7 @@ def test_the_matrix_root_is_for_few_columns(make_ae: Maker) -> None:
 
 
 @pytest.mark.parametrize(("degree", "error"), [(3, 0.053), (6, 0.017), (12, 0.005)])
-def test_the_polynomial_roots_square_is_a_within_its_error(degree: int, error: float) -> None:
+def test_the_square_of_the_polynomial_root_is_a_within_its_error(degree: int, error: float) -> None:
     """p(λ)² ≈ λ over [0, 1], for a J that is not symmetric either."""
     rng, λ = np.random.default_rng(0), np.linspace(0, 1, 41)
     Q, _ = np.linalg.qr(rng.standard_normal((41, 41)))
@@ -129,7 +129,7 @@ def test_the_polynomial_root_gives_no_noise_to_the_null_space() -> None:
 
 
 @pytest.mark.parametrize("λ", [[30.0, 0.5, 0.1], [-4.0, 0.5, 0.1]])
-def test_the_polynomial_root_draws_no_further_than_a_allows(λ: list[float]) -> None:
+def test_the_polynomial_root_shortens_draws_that_are_too_long(λ: list[float]) -> None:
     """‖A^{1/2} ε‖² = εᵀ A ε; outside [0, UPPER] the polynomial alone is off by powers of ten."""
     ae = linear(np.diag(λ))
     root, ε = Polynomial(ae, 8), torch.randn(200, 3)
@@ -144,7 +144,7 @@ def test_the_jacobian_root_is_j(make_ae: Maker, jacobian_of: Callable[..., Tenso
     torch.testing.assert_close(matrix(Jacobian(ae), ae, x), jacobian_of(ae, x)[0])
 
 
-def test_the_gain_multiplies_the_jacobian_root_alone(
+def test_the_gain_multiplies_only_the_jacobian_root(
     make_ae: Maker, jacobian_of: Callable[..., Tensor]
 ) -> None:
     wide = make_ae(Architecture(MATRIX_COLUMNS + 1, (6, 3), "silu"))
@@ -166,7 +166,7 @@ def test_the_gain_multiplies_the_jacobian_root_alone(
         Architecture(4, (6,), "sigmoid", tied=True, conditioned=True),
     ],
 )
-def test_the_exact_root_is_refused_where_j_has_no_such_form(
+def test_the_exact_root_is_refused_for_other_architectures(
     architecture: Architecture, make_ae: Maker
 ) -> None:
     ae = make_ae(architecture)

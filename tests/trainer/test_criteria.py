@@ -32,7 +32,7 @@ def data(rows: int, dims: int = 4) -> Tensor:
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_contraction_of_one_layer_and_its_gradient_equal_autograds(
+def test_the_contraction_of_one_layer_and_its_gradient_equal_autograd(
     unit: str, make_ae: Maker, jacobian_of: Jacobian, generator: Generator
 ) -> None:
     ae, x = make_ae(Architecture(4, (6,), unit, tied=True)), data(5)
@@ -49,7 +49,7 @@ def test_contraction_of_one_layer_and_its_gradient_equal_autograds(
 
 
 @pytest.mark.parametrize("architecture", [DEEP, Architecture(4, (5,), "silu", blocks=1)])
-def test_contraction_of_a_deep_encoder_and_its_gradient_equal_autograds(
+def test_the_contraction_of_a_deep_encoder_and_its_gradient_equal_autograd(
     architecture: Architecture, make_ae: Maker, jacobian_of: Jacobian, generator: Generator
 ) -> None:
     ae, x = make_ae(architecture), data(5)
@@ -181,7 +181,7 @@ def test_walkback_averages_the_losses_along_the_chain(walkback: int, make_ae: Ma
         torch.testing.assert_close(ours, theirs)
 
 
-def test_a_conditioned_model_is_told_the_level_of_each_row(make_ae: Maker) -> None:
+def test_a_conditioned_model_gets_the_noise_level_of_each_row(make_ae: Maker) -> None:
     """Over a range, a row counts by σ̄/σ, with σ̄ the range's geometric middle."""
     ae, x = make_ae(replace(DEEP, conditioned=True)), data(5)
     got = replace(DAE, sigma=(0.1, 2.5))(ae, x, derive_seed(4))
@@ -192,7 +192,7 @@ def test_a_conditioned_model_is_told_the_level_of_each_row(make_ae: Maker) -> No
     torch.testing.assert_close(got, (rows * 0.5 / sigma[:, 0]).mean())
 
 
-def test_gaussian_corruption_has_the_standard_deviation_asked_for(generator: Generator) -> None:
+def test_gaussian_corruption_has_standard_deviation_sigma(generator: Generator) -> None:
     x, sigma = data(2).repeat(1, 50_000), torch.tensor([[0.5], [2.0]])
     noise = DAE.corrupt(x, sigma, generator) - x
     torch.testing.assert_close(noise.std(1), sigma[:, 0], rtol=0.01, atol=0)
@@ -200,7 +200,7 @@ def test_gaussian_corruption_has_the_standard_deviation_asked_for(generator: Gen
 
 
 @pytest.mark.parametrize("amount", [0.0, 0.25, 0.8])
-def test_masking_sets_the_part_asked_for_to_zero(amount: float, generator: Generator) -> None:
+def test_masking_sets_the_given_fraction_to_zero(amount: float, generator: Generator) -> None:
     x = data(1000, 100) + 1
     noisy = replace(DAE, corruption="masking", amount=amount).corrupt(
         x, torch.zeros(1000, 1), generator
@@ -210,7 +210,7 @@ def test_masking_sets_the_part_asked_for_to_zero(amount: float, generator: Gener
     assert float(hit.double().mean()) == pytest.approx(amount, abs=0.006)
 
 
-def test_salt_and_pepper_set_the_part_asked_for_to_either_end(generator: Generator) -> None:
+def test_salt_and_pepper_sets_the_given_fraction_to_either_end(generator: Generator) -> None:
     x = data(1000, 100)
     noisy = replace(DAE, corruption="salt-and-pepper", amount=0.4).corrupt(
         x, torch.zeros(1000, 1), generator

@@ -60,7 +60,7 @@ def test_weights_are_stored_once_and_are_the_models(tiny_artefact, tiny_model):
                 assert value.numpy().tobytes() not in data
 
 
-def test_graphs_tell_nothing_of_the_machine_that_made_them(tiny_artefact):
+def test_graphs_contain_no_paths_of_the_machine_that_exported_them(tiny_artefact):
     for graph in tiny_artefact.glob("*.onnx"):
         data = graph.read_bytes()
         assert b"/work" not in data and b"site-packages" not in data and b".py" not in data
@@ -87,7 +87,7 @@ def test_start_points_are_the_means_of_a_chain_a_few_steps_after_the_rows(
     assert torch.equal(chains.starts, mean)
 
 
-def test_start_points_are_synthetic_unless_rows_are_asked_for(
+def test_start_points_are_synthetic_unless_the_recipe_asks_for_rows(
     tiny_recipe, tiny_prepared, tiny_model, tiny_chains
 ):
     rows = held_out_rows(tiny_prepared, 10**6)
@@ -102,7 +102,7 @@ def test_start_points_are_synthetic_unless_rows_are_asked_for(
 
 
 @pytest.mark.parametrize(("kind", "kernel"), [("cae", "hidden"), ("dae", "gibbs")])
-def test_the_default_kernel_goes_with_the_kind(kind, kernel, tiny_recipe):
+def test_the_default_kernel_depends_on_the_criterion(kind, kernel, tiny_recipe):
     recipe, prepared = prepared_with(
         tiny_recipe, criterion={"kind": kind}, model={"conditioned": False}
     )
@@ -110,7 +110,7 @@ def test_the_default_kernel_goes_with_the_kind(kind, kernel, tiny_recipe):
     assert set_up_chains(recipe, prepared, model).default == kernel
 
 
-def test_asked_scales_are_kept_and_unknown_kernels_refused(tiny_recipe, tiny_model):
+def test_scales_of_the_recipe_are_kept_and_unknown_kernels_refused(tiny_recipe, tiny_model):
     recipe, prepared = prepared_with(tiny_recipe, sampling={"scales": {"gibbs": 0.25}})
     chains = set_up_chains(recipe, prepared, tiny_model)
     assert chains.scales["gibbs"] == 0.25 and chains.scales["hidden"] > 0
@@ -118,7 +118,7 @@ def test_asked_scales_are_kept_and_unknown_kernels_refused(tiny_recipe, tiny_mod
         prepared_with(tiny_recipe, sampling={"scales": {"gibs": 0.25}})
 
 
-def test_masking_is_served_at_its_own_root_mean_square(tiny_recipe):
+def test_sigma_of_masking_is_its_root_mean_square(tiny_recipe):
     recipe, prepared = prepared_with(
         tiny_recipe,
         criterion={"corruption": "masking", "amount": 0.5},
@@ -142,7 +142,7 @@ SCALES = {
 
 
 @pytest.mark.parametrize("case", SCALES)
-def test_the_scale_of_a_covariance_is_absolute_only_where_theory_fixes_it(case: str) -> None:
+def test_the_covariance_scale_is_absolute_only_if_theory_fixes_it(case: str) -> None:
     options, expected = SCALES[case]
     conditioned = options.get("conditioned", False)
     criterion = {k: v for k, v in options.items() if k != "conditioned"}

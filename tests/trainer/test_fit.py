@@ -50,7 +50,7 @@ def same(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
 
 
-def test_the_same_recipe_gives_the_same_weights_and_another_seed_others(tmp_path):
+def test_a_recipe_always_gives_the_same_weights_and_another_seed_gives_others(tmp_path):
     first, _ = trained(tmp_path, recipe_with())
     again, _ = trained(tmp_path, recipe_with())
     other, _ = trained(tmp_path, recipe_with(seed=1))
@@ -79,7 +79,9 @@ def signalled(monkeypatch):
     "tables", [{}, STACKED, {"precision": "bfloat16"}], ids=["plain", "stacked", "bfloat16"]
 )
 @pytest.mark.parametrize("every", [1, 4])
-def test_a_run_stopped_every_few_steps_equals_one_that_was_not(tables, every, signalled, tmp_path):
+def test_a_run_stopped_every_few_steps_equals_an_uninterrupted_one(
+    tables, every, signalled, tmp_path
+):
     recipe = recipe_with(**tables)
     expected, whole = trained(tmp_path, recipe)
     signalled(every)
@@ -124,7 +126,7 @@ def test_a_signal_after_the_last_step_is_not_lost(monkeypatch, tmp_path):
     assert same(fit(recipe, prepare(recipe), run), expected)
 
 
-def test_signals_mean_what_they_did_before_once_training_is_over(tmp_path):
+def test_signal_handlers_are_restored_after_training(tmp_path):
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     trained(tmp_path, recipe_with(epochs=1))
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
@@ -138,7 +140,7 @@ def held_out_loss(recipe, model):
         return stage.criterion(model, held_out_rows(prepared, 2_000), g).item()
 
 
-def test_short_products_train_other_weights_that_are_single_and_nearly_as_good(tmp_path):
+def test_bfloat16_products_give_float32_weights_that_are_nearly_as_good(tmp_path):
     single, _ = trained(tmp_path, recipe_with(epochs=40))
     short, _ = trained(tmp_path, recipe_with(epochs=40, precision="bfloat16"))
     assert not same(single, short)
@@ -161,7 +163,7 @@ def test_the_kept_weights_are_those_with_the_lowest_held_out_loss(tmp_path):
 class TestDivergence:
     """A loss that is not a number stops the run with one sentence."""
 
-    def test_a_huge_learning_rate_is_named_and_writes_nothing(self, tmp_path):
+    def test_the_error_names_a_huge_learning_rate_and_nothing_is_written(self, tmp_path):
         with pytest.raises(TrainingError, match=r"turned (nan|inf) at step 1.*learning_rate"):
             trained(tmp_path, recipe_with(learning_rate=1e30, schedule="constant"))
         assert not list(tmp_path.rglob("checkpoint*"))
@@ -180,7 +182,7 @@ class TestDivergence:
             trained(tmp_path, recipe_with(epochs=200, learning_rate=1e300, checkpoint_seconds=1e-9))
         assert not list(tmp_path.rglob("checkpoint*"))
 
-    def test_a_held_out_loss_that_is_not_finite_stops_too(self, tmp_path):
+    def test_a_held_out_loss_that_is_not_finite_stops_the_training(self, tmp_path):
         """One step: its loss was computed before the weights went wrong."""
         with pytest.raises(TrainingError, match="turned"):
             trained(tmp_path, recipe_with(epochs=1, batch=150, learning_rate=1e30))
@@ -193,7 +195,7 @@ def test_a_checkpoint_of_other_data_is_refused(tmp_path):
         read_checkpoint(run, other)
 
 
-def test_a_new_run_stands_at_its_beginning(tmp_path):
+def test_a_new_run_has_the_initial_state(tmp_path):
     recipe = recipe_with()
     prepared = prepare(recipe)
     state, groups = read_checkpoint(new_run(tmp_path, recipe), prepared)

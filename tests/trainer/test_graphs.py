@@ -28,9 +28,7 @@ def specs_of(ae: AutoEncoder) -> dict[str, GraphSpec]:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_every_graph_takes_and_gives_the_shapes_that_it_declares(
-    architecture: Architecture, make_ae: Maker
-) -> None:
+def test_every_graph_has_the_declared_shapes(architecture: Architecture, make_ae: Maker) -> None:
     specs = specs_of(make_ae(architecture))
     assert set(specs) == GRAPHS | set(KERNELS)
     for spec in specs.values():
@@ -52,7 +50,7 @@ def test_only_the_graphs_of_a_conditioned_model_take_sigma(make_ae: Maker) -> No
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_the_graphs_compute_what_they_are_named_for(
+def test_every_graph_computes_its_formula(
     architecture: Architecture, make_ae: Maker, jacobian_of: Callable[..., Tensor]
 ) -> None:
     ae = make_ae(architecture)
@@ -77,7 +75,7 @@ def test_the_graphs_compute_what_they_are_named_for(
             torch.testing.assert_close(g, e)
 
 
-def test_examples_repeat_and_keep_scales_and_levels_positive(make_ae: Maker) -> None:
+def test_example_inputs_are_deterministic_with_positive_scales_and_levels(make_ae: Maker) -> None:
     spec = kernel_graph(make_kernels(make_ae(ARCHITECTURES[0]), 0.5)["gibbs"])
     one, same, other = spec.example(50), spec.example(50), spec.example(50, seed=1)
     assert all(torch.equal(a, b) for a, b in zip(one, same, strict=True))

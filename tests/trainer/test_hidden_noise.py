@@ -49,7 +49,7 @@ def rotation(size: float) -> AutoEncoder:
 
 
 @pytest.mark.parametrize("size", [0.01, 1.0, 30.0])
-def test_an_encoder_that_contracts_more_does_not_escape_the_noise(size: float) -> None:
+def test_an_encoder_cannot_escape_the_noise_by_contracting(size: float) -> None:
     """J_f J_fᵀ = c² I, so the noise is white; the error it leaves is ½ρ²d Var[x] for every c."""
     x = data(50)
     variance = rms(x - x.mean(0)) ** 2
@@ -89,7 +89,7 @@ def test_without_noise_it_is_equation_1(make_ae: Maker) -> None:
 @pytest.mark.parametrize(("floor", "again"), [(0.0, 0.0), (0.6, 0.0), (0.0, 0.5), (0.6, 0.5)])
 @pytest.mark.parametrize("rho", [(0.7, 0.7), (0.3, 1.5)])
 @pytest.mark.parametrize("walkback", [1, 3])
-def test_it_is_its_formula_and_the_noise_a_constant_to_the_gradient(
+def test_it_equals_its_formula_and_the_noise_has_no_gradient(
     walkback: int, rho: tuple[float, float], floor: float, again: float,
     make_ae: Maker, jacobian_of: Jacobian,
 ) -> None:  # fmt: skip
@@ -121,7 +121,7 @@ def test_it_is_its_formula_and_the_noise_a_constant_to_the_gradient(
         assert mine.abs().max() > 1e-5, name
 
 
-def test_a_model_is_sampled_with_the_noise_that_it_was_trained_on(make_ae: Maker) -> None:
+def test_the_default_scale_of_hidden_is_the_noise_of_the_training(make_ae: Maker) -> None:
     ae, x = make_ae(DEEP), data(2000)
     s = training_scale(ae, x, (0.4, 0.9))
     f = ae.linearise_encoder(x)

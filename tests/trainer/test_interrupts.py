@@ -33,12 +33,12 @@ class TestInterrupt:
         for each, handler in before.items():
             signal.signal(each, handler)
 
-    def test_a_signal_is_an_interruption_at_once(self, number):
+    def test_a_signal_raises_keyboard_interrupt_at_once(self, number):
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
 
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-    def test_one_that_python_forgot_keeps_a_new_version_from_appearing(self, number, tmp_path):
+    def test_a_signal_that_python_swallowed_prevents_a_new_version(self, number, tmp_path):
         reached = []
         with pytest.raises(KeyboardInterrupt), new_version(tmp_path, "model") as (folder, _):
             (folder / "file").write_text("whole")

@@ -178,7 +178,7 @@ def test_the_emitted_mean_is_the_reconstruction_that_the_kernel_names(
 
 @pytest.mark.parametrize("shape", ARCHITECTURES)
 @pytest.mark.parametrize("name", KERNELS)
-def test_every_kernel_keeps_the_protocol(name: str, shape: str, make_ae: Maker) -> None:
+def test_every_kernel_has_the_same_interface(name: str, shape: str, make_ae: Maker) -> None:
     """Shapes, finite values, the same again, each row for itself, every normal used."""
     torch.manual_seed(0)
     kernel = make_kernels(make_ae(ARCHITECTURES[shape]), 0.4)[name]
@@ -201,7 +201,7 @@ def test_every_kernel_keeps_the_protocol(name: str, shape: str, make_ae: Maker) 
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_a_conditioned_model_is_told_the_kernels_level(name: str, make_ae: Maker) -> None:
+def test_a_conditioned_model_gets_the_noise_level_of_the_kernel(name: str, make_ae: Maker) -> None:
     """Without noise a step is r at the level told: sσ for gibbs, σ for the others."""
     ae, σ, s = make_ae(ARCHITECTURES["conditioned"]), 0.4, 0.5
     kernel = make_kernels(ae, σ)[name]
@@ -217,7 +217,7 @@ def test_a_conditioned_model_is_told_the_kernels_level(name: str, make_ae: Maker
     torch.testing.assert_close(following, expected)
 
 
-def test_gibbs_tells_a_conditioned_model_less_noise_for_the_emitted_mean(make_ae: Maker) -> None:
+def test_gibbs_uses_a_lower_noise_level_for_the_emitted_mean(make_ae: Maker) -> None:
     """Noise t/4 at level 5t/8, but never below the levels that the model was trained for."""
     ae, σ, s = make_ae(ARCHITECTURES["conditioned"]), 0.4, 0.5
     state, t = torch.randn(3, 4), 0.2
@@ -231,7 +231,9 @@ def test_gibbs_tells_a_conditioned_model_less_noise_for_the_emitted_mean(make_ae
 
 @pytest.mark.parametrize("name", ["moment", "gibbs"])
 @pytest.mark.parametrize("root", ["exact", "polynomial", "jacobian"])
-def test_a_kernel_counts_its_roots_noise(name: str, root: str, make_ae: Maker) -> None:
+def test_the_noise_of_a_kernel_includes_that_of_its_root(
+    name: str, root: str, make_ae: Maker
+) -> None:
     ae = make_ae(ARCHITECTURES["tied"])
     kernel = make_kernels(ae, 0.4, root)[name]
     of_root = 6 if root == "exact" else 4

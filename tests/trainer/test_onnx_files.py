@@ -150,7 +150,7 @@ def test_an_artefacts_weights_are_stored_once(artefact: Exported, tiny_model: Au
     assert set(stored) == set(tiny_model.state_dict()) | {START_POINTS}
 
 
-def test_graphs_carry_no_stack_traces_and_no_local_paths(case: Exported) -> None:
+def test_graphs_contain_no_stack_traces_and_no_local_paths(case: Exported) -> None:
     for name in case.specs:
         content = (case.folder / f"{name}.onnx").read_bytes()
         for private in (b"Traceback", b"stack_trace", b".py", b"/work", b"/tmp", b"site-packages"):

@@ -17,7 +17,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_last_line_always_comes_and_says_all():
+def test_the_last_line_has_percentage_rate_loss_and_time_left():
     stream = io.StringIO()
     bar = Progress("fit x", 30, stream=stream)
     for _ in range(3):
@@ -36,7 +36,7 @@ def test_lines_come_every_few_seconds(monkeypatch):
     assert [int(p) for p in LINE.findall(stream.getvalue())] == [1, 2, 3]
 
 
-def test_a_resumed_run_counts_what_was_done_but_not_into_its_rate():
+def test_earlier_work_of_a_resumed_run_does_not_count_towards_the_rate():
     stream = io.StringIO()
     bar = Progress("fit x", 1_000_000, 999_990, stream=stream)
     time.sleep(0.01)
@@ -56,7 +56,7 @@ def test_a_terminal_gets_a_bar_and_no_lines():
     assert not LINE.search(stream.getvalue())
 
 
-def test_it_speaks_to_the_standard_error_of_the_moment(capsys):
+def test_progress_is_printed_to_the_current_standard_error(capsys):
     bar = Progress("fit x", 1)
     bar.advance(1, 0.25)
     bar.close()

@@ -20,19 +20,19 @@ def test_a_new_run_takes_the_next_number_and_remembers_its_recipe(tmp_path):
     assert newest_run(tmp_path, "small") == run
 
 
-def test_runs_begun_at_one_moment_get_folders_of_their_own(tmp_path):
+def test_runs_started_at_the_same_time_get_different_folders(tmp_path):
     with ThreadPoolExecutor(8) as pool:
         runs = list(pool.map(lambda _: new_run(tmp_path, RECIPE), range(40)))
     assert sorted(int(run.path.name) for run in runs) == list(range(1, 41))
     assert all(run.read_recipe() == RECIPE for run in runs)
 
 
-def test_there_is_no_last_run_of_nothing(tmp_path):
+def test_without_runs_there_is_no_newest_run(tmp_path):
     with pytest.raises(RunFolderError, match="no run of small"):
         newest_run(tmp_path, "small")
 
 
-def test_one_holder_at_a_time_and_the_next_after_it(tmp_path):
+def test_only_one_holder_has_the_lock_at_a_time(tmp_path):
     run = new_run(tmp_path, RECIPE)
     with (
         run.lock(),
@@ -44,7 +44,7 @@ def test_one_holder_at_a_time_and_the_next_after_it(tmp_path):
         pass
 
 
-def test_the_lock_sweeps_up_halves_of_killed_processes_and_nothing_else(tmp_path):
+def test_the_lock_removes_temporary_files_of_killed_processes_and_nothing_else(tmp_path):
     run = new_run(tmp_path, RECIPE)
     halves = (".checkpoint.safetensors.1", ".losses.csv.2", ".tmpD3znWq")
     for name in (*halves, ".samples.png.3", "checkpoint.old"):
@@ -62,13 +62,13 @@ def test_the_lock_sweeps_up_halves_of_killed_processes_and_nothing_else(tmp_path
         (PermissionError(errno.EACCES, "Permission denied"), "Permission denied"),
     ],
 )
-def test_failures_to_write_are_one_sentence(error, reason, tmp_path):
+def test_a_write_error_is_one_sentence(error, reason, tmp_path):
     with pytest.raises(RunFolderError) as caught, explain_write_errors(tmp_path):
         raise error
     assert str(caught.value) == f"{tmp_path} cannot be written: {reason}."
 
 
-def test_other_failures_stay_what_they_are(tmp_path):
+def test_other_errors_are_not_changed(tmp_path):
     with pytest.raises(KeyError), explain_write_errors(tmp_path):
         raise KeyError("x")
 

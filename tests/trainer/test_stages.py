@@ -65,7 +65,7 @@ def test_a_stages_part_is_a_one_layer_auto_encoder_of_that_input(make_ae: Maker)
         ("tanh", "sigmoid", ["cross-entropy", "squared"]),
     ],
 )
-def test_cross_entropy_is_kept_where_the_stages_output_is_a_sigmoid(
+def test_cross_entropy_is_used_only_if_the_output_of_a_stage_is_a_sigmoid(
     unit: str, decoder: str, losses: list[str], make_ae: Maker
 ) -> None:
     ae = make_ae(Architecture(6, (5, 4), unit, decoder, tied=True))
@@ -83,7 +83,7 @@ def test_a_step_of_the_second_stage_leaves_the_first_untouched(make_ae: Maker) -
     assert changed == {"encoder.1.weight", "encoder.1.bias", "decoder.1.bias"}
 
 
-def test_fitting_a_stack_trains_every_layer_in_turn(tmp_path: Path) -> None:
+def test_fitting_a_stack_trains_every_layer(tmp_path: Path) -> None:
     recipe = make_recipe(
         {
             "name": "stack",

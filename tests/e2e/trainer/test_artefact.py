@@ -30,7 +30,7 @@ def test_a_killed_export_leaves_no_version_or_a_whole_one(shell, fitted, until, 
 
 
 @pytest.mark.slow
-def test_exports_at_one_moment_beside_the_ruins_of_a_killed_one_never_collide(
+def test_simultaneous_exports_after_a_killed_one_do_not_collide(
     shell, fitted, verified, weights, saved, tmp_path
 ):
     """Both give the run's weights; whoever comes second takes another number or says so."""

@@ -69,7 +69,7 @@ BAD = {
 
 @pytest.mark.parametrize("make", BAD, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("command", ["fit", "fit with a recipe", "data"])
-def test_bad_data_is_refused_by_name(make, command, refused, tmp_path):
+def test_bad_data_is_refused_with_its_name(make, command, refused, tmp_path):
     (tmp_path / "r.toml").write_text("[model]\nhidden = [8]\n")
     source = make(tmp_path)
     words = ["fit", "r.toml", "--data", source] if " " in command else [command, source]
@@ -96,7 +96,7 @@ def test_bad_data_is_refused_by_name(make, command, refused, tmp_path):
         ([], "Name a recipe"),
     ],
 )
-def test_a_recipe_that_cannot_be_is_refused_by_its_key(words, part, refused, tmp_path):
+def test_an_invalid_recipe_is_refused_with_its_key(words, part, refused, tmp_path):
     csv(tmp_path / "x.csv", rows())
     (tmp_path / "r.toml").write_text(
         '[data]\nsource = "x.csv"\n[model]\nhidden = [8]\n[training]\nepochs = 1\n'
@@ -105,7 +105,7 @@ def test_a_recipe_that_cannot_be_is_refused_by_its_key(words, part, refused, tmp
     assert part in refused("fit", *words)
 
 
-def test_a_folder_below_a_file_cannot_hold_runs(refused, tmp_path, tiny):
+def test_a_file_cannot_contain_runs(refused, tmp_path, tiny):
     (tmp_path / "file").touch()
     csv(tmp_path / "x.csv", rows())
     said = refused("fit", "x.csv", *tiny, "--runs", "file/runs")
@@ -113,7 +113,9 @@ def test_a_folder_below_a_file_cannot_hold_runs(refused, tmp_path, tiny):
 
 
 @pytest.mark.parametrize("models", ["file/models", "taken"])
-def test_models_that_cannot_be_written_are_noticed_before_training(models, refused, tmp_path, tiny):
+def test_a_models_folder_that_cannot_be_written_is_refused_before_training(
+    models, refused, tmp_path, tiny
+):
     (tmp_path / "file").touch()
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken/x").write_text("not a model")
@@ -187,7 +189,7 @@ class TestDisk:
 
 
 class TestEvaluateAndExport:
-    def test_an_artefact_or_run_that_is_not_there(self, refused):
+    def test_a_missing_artefact_or_run(self, refused):
         assert "no model nothing in models" in refused("evaluate", "nothing")
         assert "nothing is not a training run" in refused("export", "nothing")
 

@@ -48,7 +48,7 @@ class TestATableWithoutARecipe:
             for output in model.run(name, **inputs).values():
                 assert np.isfinite(output).all(), name
 
-    def test_has_start_points_that_are_nobodys_row(self, model, data):
+    def test_has_start_points_that_are_not_rows_of_the_data(self, model, data):
         points = model.manifest.normaliser.to_user(model.start_points())
         assert points.shape == (9, 3)
         scale = model.manifest.normaliser.scale
@@ -61,7 +61,7 @@ class TestATableWithoutARecipe:
             name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in found.items()
         }
 
-    def test_keeps_pictures_and_curves_beside_the_checkpoint_and_in_the_artefact(self, fitted):
+    def test_keeps_plots_in_the_run_and_in_the_artefact(self, fitted):
         for name in ("samples", "reconstructions", "tangents", "losses"):
             picture = (fitted.run / f"{name}.png").read_bytes()
             assert picture.startswith(b"\x89PNG")
@@ -77,7 +77,7 @@ class TestATableWithoutARecipe:
         ]
         assert int(lines[-1]["step"]) == 4 * 9
 
-    def test_remembers_recipe_data_libraries_and_figures(self, fitted, model):
+    def test_records_recipe_data_libraries_and_metrics(self, fitted, model):
         m = model.manifest
         assert m.recipe == json.loads((fitted.run / "recipe.json").read_text())
         assert m.data["rows"] == 600
@@ -91,14 +91,14 @@ class TestATableWithoutARecipe:
         assert 0 < m.evaluation["reconstruction"] < 2 and m.evaluation["rows"] == 60
         assert set(m.evaluation["sliced Wasserstein"]) == {"training rows", *KERNELS}
 
-    def test_says_where_it_went_and_how_far_it_came(self, fitted):
+    def test_prints_the_folders_and_the_progress(self, fitted):
         first, progress, *_, last = fitted.stderr.splitlines()
         assert first == "Training table on 540 rows with 3 columns; the run is in runs/table/1."
         assert last == "models/table/1 is ready; models/table/1/card.md describes it."
         assert progress.startswith("fit table: 100 %, ")
         assert "rows/s, loss " in progress and progress.endswith(" left")
 
-    def test_can_be_learnt_again_from_its_own_folder(self, fitted, train, saved):
+    def test_can_be_trained_again_from_its_own_folder(self, fitted, train, saved):
         again = train(fitted.folder, str(fitted.artefact))
         assert again.name == "2" and saved(again) == saved(fitted.run)
 
@@ -112,7 +112,7 @@ def blobs(count=150):
 
 
 @pytest.mark.slow
-def test_images_get_a_sigmoid_decoder_filters_and_real_start_points_where_asked(
+def test_images_get_a_sigmoid_decoder_filters_and_on_request_real_start_points(
     typed, tmp_path, verified, tiny
 ):
     np.savez_compressed(tmp_path / "blobs.npz", images=blobs())
@@ -134,7 +134,7 @@ def test_images_get_a_sigmoid_decoder_filters_and_real_start_points_where_asked(
         assert (folder / f"{name}.png").read_bytes() == picture and picture.startswith(b"\x89PNG")
 
 
-def test_data_describes_a_file_without_touching_anything(typed, table, tmp_path):
+def test_data_describes_a_file_and_writes_nothing(typed, table, tmp_path):
     table(tmp_path / "table.csv")
     code, out, err = typed("data", "table.csv")
     assert (code, err) == (0, "")

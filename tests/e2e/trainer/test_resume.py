@@ -89,7 +89,7 @@ def test_a_stacked_cae_killed_in_its_second_stage_ends_with_the_same_weights(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_says_how_to_go_on_and_the_rest_is_the_same(
+def test_a_signal_saves_the_run_and_a_resumed_run_gives_the_same_result(
     number, shell, long, table, until, saved, undisturbed, resume, tmp_path
 ):
     table(tmp_path / "table.csv")
@@ -111,7 +111,7 @@ def test_a_signal_saves_says_how_to_go_on_and_the_rest_is_the_same(
     same_run(run, undisturbed, saved)
 
 
-def test_a_second_process_in_the_same_run_is_refused_and_the_first_goes_on(
+def test_a_second_process_in_the_same_run_is_refused_and_the_first_continues(
     shell, long, table, until, typed, tmp_path
 ):
     table(tmp_path / "table.csv")
@@ -124,7 +124,7 @@ def test_a_second_process_in_the_same_run_is_refused_and_the_first_goes_on(
     shell.kill(first)
 
 
-def test_ctrl_c_during_an_export_leaves_nothing_half_done(shell, fitted, until, tmp_path):
+def test_an_interrupted_export_leaves_no_files(shell, fitted, until, tmp_path):
     process = shell.start(fitted.folder, "export", fitted.run, "--models", tmp_path / "models")
     until(lambda: list(tmp_path.glob("models/table/.new-*/weights.safetensors")), process)
     err = shell.kill(process, signal.SIGTERM)
@@ -132,7 +132,7 @@ def test_ctrl_c_during_an_export_leaves_nothing_half_done(shell, fitted, until, 
     assert list(tmp_path.glob("models/**/*")) == []
 
 
-def test_ctrl_c_while_torch_is_imported_is_said_in_a_word(shell, fitted, until, tmp_path):
+def test_an_interruption_during_the_import_of_torch_prints_one_line(shell, fitted, until, tmp_path):
     process = shell.start(fitted.folder, "export", fitted.run, "--models", tmp_path / "models")
     until(lambda: "libtorch" in Path(f"/proc/{process.pid}/maps").read_text(), process)
     err = shell.kill(process, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Who may do what: by key, by scope, and within the key's minute."""
+"""API keys: what a key allows, by its scopes and its rate limits."""
 
 import hashlib
 import logging
@@ -52,7 +52,7 @@ def operations(client: Any) -> list[tuple[str, str, Any]]:
     return [(path, method, one) for path, ops in paths.items() for method, one in ops.items()]
 
 
-def test_everything_that_is_described_needs_a_key_but_for_health(locked: Any, problem: Any) -> None:
+def test_every_operation_but_health_needs_a_key(locked: Any, problem: Any) -> None:
     asked = operations(locked)
     assert len(asked) >= 7
     for path, method, described in asked:
@@ -65,7 +65,7 @@ def test_everything_that_is_described_needs_a_key_but_for_health(locked: Any, pr
             assert answer.headers["www-authenticate"] == "Bearer"
 
 
-def test_scopes_open_their_routes_and_no_others(locked: Any, problem: Any) -> None:
+def test_a_scope_allows_its_routes_and_no_others(locked: Any, problem: Any) -> None:
     for path, method, described in operations(locked):
         if path in OPEN:
             continue
@@ -81,7 +81,7 @@ def test_scopes_open_their_routes_and_no_others(locked: Any, problem: Any) -> No
                 assert problem(answer, 403, f"the scope '{needed}'")["missing_scope"] == needed
 
 
-def test_each_scope_is_what_the_documentation_says(locked: Any) -> None:
+def test_the_documentation_lists_the_routes_of_each_scope(locked: Any) -> None:
     page = (Path(__file__).parents[3] / "docs/keys.md").read_text(encoding="utf-8")
     for path, method, described in operations(locked):
         scope = described["security"][0]["bearer"][0] if "security" in described else "none"
@@ -105,7 +105,7 @@ def tick(scope: str) -> str:
         {"x-api-key": "r-secret", "authorization": "Bearer of-a-proxy"},
     ],
 )
-def test_a_key_is_sent_in_either_way(locked: Any, headers: dict[str, str]) -> None:
+def test_a_key_may_be_sent_in_either_header(locked: Any, headers: dict[str, str]) -> None:
     assert locked.get("/models", headers=headers).status_code == 200
     assert locked.post("/reconstruct", json=ROW, headers=headers).status_code == 200
 
@@ -127,11 +127,13 @@ def test_a_key_is_sent_in_either_way(locked: Any, headers: dict[str, str]) -> No
         ({"x-api-key": "wrong", "authorization": "Bearer r-secret"}, "is unknown"),
     ],
 )
-def test_anything_else_is_no_key(locked: Any, problem: Any, headers: Any, words: str) -> None:
+def test_anything_else_is_not_a_key(locked: Any, problem: Any, headers: Any, words: str) -> None:
     problem(locked.get("/models", headers=headers), 401, words)
 
 
-def test_a_refused_caller_is_refused_before_the_body_is_read(locked: Any, problem: Any) -> None:
+def test_a_request_without_permission_is_refused_before_its_body_is_read(
+    locked: Any, problem: Any
+) -> None:
     async def never() -> AsyncIterator[bytes]:
         raise AssertionError("the body was read")
         yield b""
@@ -142,7 +144,7 @@ def test_a_refused_caller_is_refused_before_the_body_is_read(locked: Any, proble
     problem(locked.post("/sample", content=never(), headers=bearer("reader")), 403, "'sample'")
 
 
-def test_without_keys_everything_is_open_and_so_described(client: Any) -> None:
+def test_without_keys_everything_is_allowed_and_documented_so(client: Any) -> None:
     assert client.get("/models").status_code == client.get("/metrics").status_code == 200
     assert client.post("/reconstruct", json=ROW, headers=bearer("reader")).status_code == 200
     assert "securitySchemes" not in client.get("/openapi.json").json()["components"]
@@ -150,7 +152,7 @@ def test_without_keys_everything_is_open_and_so_described(client: Any) -> None:
         assert "security" not in described and not {"401", "403"} & set(described["responses"])
 
 
-def test_described_schemes_are_those_that_work(locked: Any) -> None:
+def test_openapi_lists_the_two_security_schemes(locked: Any) -> None:
     schemes = locked.get("/openapi.json").json()["components"]["securitySchemes"]
     assert schemes == {
         "bearer": {"type": "http", "scheme": "bearer"},
@@ -158,7 +160,7 @@ def test_described_schemes_are_those_that_work(locked: Any) -> None:
     }
 
 
-def test_requests_of_a_key_are_counted_and_not_anothers(fresh: Any, problem: Any) -> None:
+def test_each_key_has_its_own_request_limit(fresh: Any, problem: Any) -> None:
     poor = bearer("poor")
     problem(fresh.get("/metrics", headers=poor), 403)  # counts as well
     for _ in range(2):
@@ -179,7 +181,7 @@ def test_requests_of_a_key_are_counted_and_not_anothers(fresh: Any, problem: Any
         (QUERY + "&rank=3", None, 3),
     ],
 )
-def test_work_is_charged_as_documented(
+def test_row_steps_are_charged_as_documented(
     fresh: Any, problem: Any, path: str, body: Any, cost: int
 ) -> None:
     poor, method = bearer("poor"), "GET" if body is None else "POST"
@@ -192,12 +194,12 @@ def test_work_is_charged_as_documented(
     assert fresh.post("/reconstruct", json=last, headers=poor).status_code == 200
 
 
-def test_what_a_whole_minute_does_not_allow_is_too_large(fresh: Any, problem: Any) -> None:
+def test_a_request_above_the_limit_per_minute_is_too_large(fresh: Any, problem: Any) -> None:
     rows = {"x": [[0.5] * 8] * 101}
     problem(fresh.post("/reconstruct", json=rows, headers=bearer("poor")), 413, "101 row-steps")
 
 
-def test_the_log_names_the_caller_and_never_the_secret(
+def test_the_log_has_the_name_of_the_key_but_not_the_secret(
     locked: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
@@ -209,7 +211,7 @@ def test_the_log_names_the_caller_and_never_the_secret(
     assert not any(s in repr(vars(r)) for r in caplog.records for s in ("-secret", "wrong"))
 
 
-def test_only_admin_sees_the_chains_of_others() -> None:
+def test_only_admin_keys_see_all_chains() -> None:
     keys = [
         Key(name=n, sha256=hashlib.sha256(SECRETS[n].encode()).hexdigest(), scopes=SCOPES[n])
         for n in SECRETS

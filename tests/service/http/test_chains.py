@@ -1,4 +1,4 @@
-"""Chains by themselves: where they stand, their branches, their end, and whose they are."""
+"""GET, DELETE and fork of /chains: status, branches, deletion, expiry and ownership."""
 
 import io
 from typing import Any
@@ -18,7 +18,7 @@ def sample(client: Any, **asked: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kernel", ["gibbs", "hidden"])
-def test_a_chain_stands_where_its_last_step_led(client: Any, kernel: str) -> None:
+def test_a_chain_is_at_its_last_step(client: Any, kernel: str) -> None:
     asked = {"seed": 3, "walkers": 2, "kernel": kernel, "emit": "noisy"}
     made = sample(client, **asked, steps=9, thin=1, burn_in=2)
     body = client.get(f"/chains/{made['chain']}").json()
@@ -33,7 +33,7 @@ def test_a_chain_stands_where_its_last_step_led(client: Any, kernel: str) -> Non
     assert raw.headers["x-chain-step"] == "11"
 
 
-def test_moments_at_a_walker_are_those_at_its_point(client: Any, problem: Any) -> None:
+def test_moments_at_a_walker_equal_those_at_its_point(client: Any, problem: Any) -> None:
     chain = sample(client, walkers=3, steps=4)["chain"]
     x = client.get(f"/chains/{chain}").json()["x"][2]
     there = client.get(f"/moments?chain={chain}&walker=2").json()
@@ -43,7 +43,7 @@ def test_moments_at_a_walker_are_those_at_its_point(client: Any, problem: Any) -
     problem(client.get(f"/moments?chain={'0' * 32}"), 404, "no chain")
 
 
-def test_a_fork_walks_as_its_origin_would_until_something_is_changed(client: Any) -> None:
+def test_an_unchanged_fork_gives_the_samples_of_its_origin(client: Any) -> None:
     origin = sample(client, seed=5, walkers=2, steps=10, thin=1)["chain"]
     forked = client.post(f"/chains/{origin}/fork")
     assert forked.status_code == 201
@@ -55,7 +55,7 @@ def test_a_fork_walks_as_its_origin_would_until_something_is_changed(client: Any
     assert sample(client, chain=other["chain"], steps=5)["samples"] != on
 
 
-def test_a_fork_can_leave_at_an_earlier_step(client: Any, problem: Any) -> None:
+def test_a_fork_can_start_at_an_earlier_step(client: Any, problem: Any) -> None:
     made = sample(client, seed=5, walkers=2, steps=10, thin=1)
     fork = client.post(f"/chains/{made['chain']}/fork", json={"from_step": 4}).json()
     assert fork["step"] == 4 and fork["possible"] == {"first": 4, "last": 4}
@@ -76,7 +76,7 @@ def test_a_fork_may_change_kernel_within_its_space(client: Any, problem: Any) ->
     problem(client.post(where, content=b"1", headers={"content-type": NPY}), 415)
 
 
-def test_an_ended_chain_is_gone_and_says_so(client: Any, problem: Any) -> None:
+def test_a_deleted_chain_returns_410(client: Any, problem: Any) -> None:
     chain = sample(client, steps=1)["chain"]
     assert client.request("DELETE", f"/chains/{chain}").status_code == 204
     for answer in (
@@ -89,7 +89,7 @@ def test_an_ended_chain_is_gone_and_says_so(client: Any, problem: Any) -> None:
         assert body["expired"].startswith("20")
 
 
-def test_an_expired_chain_says_when_and_is_forgotten_later(
+def test_an_expired_chain_returns_410_and_later_404(
     make_client: Any, problem: Any, valkey_url: str
 ) -> None:
     client = make_client(chain_seconds=1, tombstone_seconds=1)
@@ -103,12 +103,12 @@ def test_an_expired_chain_says_when_and_is_forgotten_later(
 
 
 @pytest.mark.parametrize("name", ["nothing", "0" * 31, "G" * 32, "%7Bx%7D", "..%2F..", "0" * 33])
-def test_what_is_no_id_is_an_unknown_chain(client: Any, problem: Any, name: str) -> None:
+def test_a_malformed_id_is_an_unknown_chain(client: Any, problem: Any, name: str) -> None:
     for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/fork")):
         assert client.request(method, f"/chains/{name}{path}").status_code == 404
 
 
-def test_a_chain_of_a_version_that_is_gone_cannot_go_on(
+def test_a_chain_of_a_removed_version_cannot_be_resumed(
     make_client: Any, problem: Any, tiny_artefact: Any, tmp_path: Any
 ) -> None:
     import shutil
@@ -122,7 +122,9 @@ def test_a_chain_of_a_version_that_is_gone_cannot_go_on(
     problem(client.post("/sample", json={"chain": chain}), 409, "no longer served")
 
 
-def test_a_store_that_is_down_is_a_503_and_the_rest_goes_on(make_client: Any, problem: Any) -> None:
+def test_without_the_store_chains_return_503_and_the_rest_works(
+    make_client: Any, problem: Any
+) -> None:
     client = make_client(store_url="unix:///nowhere/s", store_seconds=1)
     problem(client.post("/sample", json={}), 503, "store")
     problem(client.get(f"/chains/{'0' * 32}"), 503, "store")
@@ -131,7 +133,7 @@ def test_a_store_that_is_down_is_a_503_and_the_rest_goes_on(make_client: Any, pr
     assert client.get("/healthz").status_code == 200
 
 
-def test_while_it_drains_nothing_new_begins(make_client: Any, problem: Any) -> None:
+def test_no_chain_starts_while_the_service_drains(make_client: Any, problem: Any) -> None:
     client = make_client()
     chain = sample(client, steps=1)["chain"]
     client.app.state.chains.drain(whole=False)

@@ -1,4 +1,4 @@
-"""CORS: off by default; where it is on, answers and errors can be read by the pages named."""
+"""CORS: off by default; pages of the origins in the setting can read answers and errors."""
 
 import hashlib
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_a_preflight_needs_no_key(shared: Any, method: str) -> None:
     assert "access-control-allow-credentials" not in answer.headers
 
 
-def test_another_origin_method_or_header_is_not_allowed(shared: Any) -> None:
+def test_other_origins_methods_and_headers_are_not_allowed(shared: Any) -> None:
     assert ALLOWED not in preflight(shared, "https://evil.example").headers
     assert preflight(shared, ORIGIN, "PUT").status_code == 400
     assert preflight(shared, ORIGIN, headers="x-other").status_code == 400
@@ -42,7 +42,7 @@ def test_another_origin_method_or_header_is_not_allowed(shared: Any) -> None:
     assert ALLOWED not in answer.headers
 
 
-def test_answers_and_errors_can_be_read_by_the_page(shared: Any) -> None:
+def test_pages_can_read_answers_and_errors(shared: Any) -> None:
     page = {"origin": ORIGIN}
     keyed = {**page, "authorization": "Bearer secret"}
     asked = [
@@ -59,7 +59,7 @@ def test_answers_and_errors_can_be_read_by_the_page(shared: Any) -> None:
         assert exposed == {"retry-after", "x-chain-id", "x-chain-step", "x-model", "x-request-id"}
 
 
-def test_an_unforeseen_error_can_be_read_too(make_client: Any) -> None:
+def test_pages_can_read_unexpected_errors(make_client: Any) -> None:
     client = make_client(cors_origins=["*"])
 
     @client.app.get("/breaks")
@@ -70,6 +70,6 @@ def test_an_unforeseen_error_can_be_read_too(make_client: Any) -> None:
     assert answer.status_code == 500 and answer.headers[ALLOWED] == "*"
 
 
-def test_without_the_setting_no_page_may_call(client: Any, problem: Any) -> None:
+def test_by_default_no_page_may_call(client: Any, problem: Any) -> None:
     problem(preflight(client, ORIGIN), 405)
     assert ALLOWED not in client.get("/healthz", headers={"origin": ORIGIN}).headers

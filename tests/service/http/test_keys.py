@@ -1,4 +1,4 @@
-"""The file of keys: read whole, or refused in a sentence that never repeats a secret."""
+"""The keys file: parsed, or refused with one sentence that never contains a secret."""
 
 import hashlib
 import tomllib
@@ -21,7 +21,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "keys.toml"
 
 
-def test_a_file_is_read_whole(file: Path) -> None:
+def test_a_keys_file_is_read(file: Path) -> None:
     limits = "requests_per_minute = 600\nrow_steps_per_minute = 1_000_000"
     file.write_text(entry(more=limits) + entry("b.2", B, '["sample", "admin"]'))
     alice, other = read_keys(file)
@@ -32,7 +32,7 @@ def test_a_file_is_read_whole(file: Path) -> None:
     assert other.requests_per_minute is other.row_steps_per_minute is None
 
 
-def test_no_file_is_no_keys() -> None:
+def test_without_a_file_there_are_no_keys() -> None:
     assert read_keys(None) == ()
 
 
@@ -72,20 +72,20 @@ def test_a_fault_is_one_sentence(file: Path, text: str, words: str) -> None:
     assert words in sentence
 
 
-def test_a_file_that_is_not_there_is_named(file: Path) -> None:
+def test_a_missing_file_is_named(file: Path) -> None:
     for path in (file, file.parent):
         with pytest.raises(SettingsError, match=r"cannot be read: .+\.$"):
             read_keys(path)
 
 
-def test_a_secret_in_the_place_of_its_digest_is_not_repeated(file: Path) -> None:
+def test_a_secret_in_place_of_its_digest_is_not_printed(file: Path) -> None:
     file.write_text(entry(sha256="my-secret"))
     with pytest.raises(SettingsError) as refusal:
         read_keys(file)
     assert "my-secret" not in str(refusal.value)
 
 
-def test_a_new_keys_entry_is_a_file_and_holds_its_secrets_digest(file: Path) -> None:
+def test_the_entry_of_a_new_key_has_the_digest_of_its_secret(file: Path) -> None:
     secret, text = new_key("alice", SCOPES)
     other, more = new_key("bob", ["read"])
     file.write_text(text + more)
@@ -96,12 +96,12 @@ def test_a_new_keys_entry_is_a_file_and_holds_its_secrets_digest(file: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["", "Alice", 'a"', "a\n", "a b", "x" * 65])
-def test_a_new_key_has_a_sound_name(name: str) -> None:
+def test_a_malformed_name_of_a_key_is_refused(name: str) -> None:
     with pytest.raises(SettingsError, match="may contain a-z"):
         new_key(name, ["read"])
 
 
-def test_the_example_of_the_documentation_is_a_file_of_keys(file: Path) -> None:
+def test_the_example_in_the_documentation_is_a_valid_keys_file(file: Path) -> None:
     page = Path(__file__).parents[3] / "docs/keys.md"
     file.write_text(page.read_text(encoding="utf-8").split("```toml\n")[1].split("```")[0])
     names = [key["name"] for key in tomllib.loads(file.read_text())["key"]]

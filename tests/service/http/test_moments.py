@@ -27,7 +27,7 @@ def query(row: Any) -> str:
 
 
 @pytest.mark.parametrize("estimator", ["asymptotic", "inverted"])
-def test_moments_are_those_of_the_library(
+def test_moments_equal_those_of_the_library(
     client: Any, x: Any, tiny_served: Model, estimator: Any
 ) -> None:
     body = client.get(f"/moments?x={query(x[0])}&rank=3&estimator={estimator}").json()
@@ -40,7 +40,7 @@ def test_moments_are_those_of_the_library(
     assert np.array_equal(body["score"], expected.score)
 
 
-def test_many_points_get_what_each_gets_alone(client: Any, x: Any) -> None:
+def test_many_points_get_the_same_as_one_by_one(client: Any, x: Any) -> None:
     asked = {"x": x.tolist(), "rank": 2, "include": ALL.split(",")}
     many = client.post("/moments", json=asked).json()
     for i, row in enumerate(x):
@@ -48,7 +48,7 @@ def test_many_points_get_what_each_gets_alone(client: Any, x: Any) -> None:
         assert all(np.array_equal(many[name][i], one[name]) for name in ARRAYS)
 
 
-def test_json_and_npz_hold_the_same_bits(client: Any, x: Any) -> None:
+def test_json_and_npz_have_the_same_bits(client: Any, x: Any) -> None:
     asked = {"x": x.tolist(), "rank": 4, "include": ALL.split(","), "estimator": "inverted"}
     as_json = client.post("/moments", json=asked).json()
     answer = client.post(
@@ -74,7 +74,7 @@ def test_a_point_in_base64_is_the_same_point(client: Any) -> None:
     assert one == other
 
 
-def test_the_covariance_is_made_of_all_eigenpairs(client: Any, x: Any) -> None:
+def test_the_covariance_is_the_sum_of_all_eigenpairs(client: Any, x: Any) -> None:
     body = client.get(f"/moments?x={query(x[0])}&rank=8&include={ALL}").json()
     U, λ = np.array(body["tangents"]), np.array(body["eigenvalues"])
     np.testing.assert_allclose((U.T * λ) @ U, body["covariance"], atol=1e-12)
@@ -84,7 +84,7 @@ def test_the_covariance_is_made_of_all_eigenpairs(client: Any, x: Any) -> None:
     assert few["covariance"] == body["covariance"] and np.shape(few["tangents"]) == (2, 8)
 
 
-def test_a_krylov_space_finds_what_the_whole_jacobian_holds(
+def test_the_krylov_method_agrees_with_the_whole_jacobian(
     client: Any, make_client: Any, x: Any
 ) -> None:
     krylov = make_client(full_jacobian_dims=1)
@@ -95,7 +95,7 @@ def test_a_krylov_space_finds_what_the_whole_jacobian_holds(
             np.testing.assert_allclose(got[name], expected[name], rtol=1e-3, atol=1e-4)
 
 
-def test_only_what_was_asked_for_is_sent(client: Any, x: Any) -> None:
+def test_only_the_included_parts_are_returned(client: Any, x: Any) -> None:
     always = {"model", "x", "estimator", "units", "covariance_scale", "sigma"}
     for include, names in [
         ("mean", {"mean"}),
@@ -137,7 +137,7 @@ def changed(make_client: Any, tiny_artefact: Path, tmp_path_factory: Any) -> Any
     return make_client(models=models, default_model="tiny")
 
 
-def test_clean_rows_are_answered_at_their_own_level(changed: Any, x: Any) -> None:
+def test_the_default_level_is_the_one_for_clean_rows(changed: Any, x: Any) -> None:
     rows = {"x": x.tolist()}
     for path in ("/moments", "/reconstruct"):
         plain = changed.post(path, json=rows).json()
@@ -170,7 +170,7 @@ def test_standard_units_are_the_models_own(client: Any, x: Any, tiny_served: Mod
             np.testing.assert_allclose(data["covariance"][i], C * D * D[:, None], atol=off)
 
 
-def test_trust_is_sent_on_request_and_when_a_point_is_not_like_the_data(
+def test_trust_is_returned_on_request_and_for_unusual_points(
     client: Any, changed: Any, x: Any
 ) -> None:
     point = query(x[0])
@@ -185,7 +185,7 @@ def test_trust_is_sent_on_request_and_when_a_point_is_not_like_the_data(
     assert "typicality" not in elsewhere
 
 
-def test_a_score_of_unknown_scale_is_not_sent(changed: Any, problem: Any, x: Any) -> None:
+def test_a_score_of_unknown_scale_is_not_returned(changed: Any, problem: Any, x: Any) -> None:
     asked = {"x": x.tolist(), "model": "relative"}
     body = changed.post("/moments", json=asked).json()
     assert "score" not in body and "mean" in body and body["covariance_scale"] == "relative"
@@ -194,7 +194,7 @@ def test_a_score_of_unknown_scale_is_not_sent(changed: Any, problem: Any, x: Any
         problem(answer, 422, f"`{part}` is unknown")
 
 
-def test_the_dimension_is_sent_alone_and_over_all_levels(
+def test_the_dimension_is_returned_for_one_level_and_for_all(
     client: Any, x: Any, tiny_served: Model
 ) -> None:
     parts = "dimension,dimension_curve"
@@ -243,13 +243,13 @@ ZEROS = query([0.0] * 8)
         (f"x={ZEROS}&model=unknown", 404, "there are tiny"),
     ],
 )
-def test_what_does_not_fit_is_said_in_a_sentence(
+def test_invalid_input_is_explained_in_a_sentence(
     client: Any, problem: Any, asked: str, status: int, words: str
 ) -> None:
     problem(client.get(f"/moments?{asked}"), status, words)
 
 
-def test_limits_are_said_with_both_numbers(make_client: Any, problem: Any, x: Any) -> None:
+def test_a_limit_is_reported_with_both_numbers(make_client: Any, problem: Any, x: Any) -> None:
     client = make_client(max_points=4, max_answer_values=100)
     problem(client.post("/moments", json={"x": x.tolist()}), 413, "5 rows; the limit is 4")
     problem(

@@ -1,4 +1,4 @@
-"""Formats by header: what is read, and what is written back."""
+"""Content negotiation: the format of a body, and the format of the response."""
 
 from typing import Any
 
@@ -31,32 +31,32 @@ def request(**headers: str) -> Request:
         (f"{NPY};q=broken, {JSON}", JSON),
     ],
 )
-def test_the_answers_format_is_what_accept_likes_best(accept: str, expected: str) -> None:
+def test_the_response_has_the_format_that_accept_prefers(accept: str, expected: str) -> None:
     assert response_format(request(accept=accept), (JSON, NPY)) == expected
 
 
-def test_without_accept_the_first_format_is_given() -> None:
+def test_without_accept_the_first_format_is_used() -> None:
     assert response_format(request(), (JSON, NPY)) == JSON
 
 
 @pytest.mark.parametrize("accept", ["text/html", "image/*", f"{JSON};q=0", "nonsense"])
-def test_a_caller_who_takes_nothing_of_ours_is_told(accept: str) -> None:
+def test_an_accept_header_without_an_offered_format_is_refused(accept: str) -> None:
     with pytest.raises(NotAcceptableError, match=f"{JSON} or {NPY}"):
         response_format(request(accept=accept), (JSON, NPY))
 
 
-def test_the_bodys_format_is_what_it_says() -> None:
+def test_the_format_of_a_body_is_its_content_type() -> None:
     assert body_format(request()) == JSON
     assert body_format(request(content_type="Application/JSON; charset=utf-8")) == JSON
     assert body_format(request(content_type=NPY, content_encoding="identity")) == NPY
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "x"])
-def test_another_format_is_not_read(kind: str) -> None:
+def test_other_content_types_are_refused(kind: str) -> None:
     with pytest.raises(MediaTypeError, match=NPY):
         body_format(request(content_type=kind))
 
 
-def test_a_compressed_body_is_not_read() -> None:
+def test_a_compressed_body_is_refused() -> None:
     with pytest.raises(MediaTypeError, match="gzip"):
         body_format(request(content_encoding="gzip"))

@@ -1,4 +1,4 @@
-"""Health, readiness, metrics, the log's format, and the description of it all."""
+"""Health, readiness, metrics, the format of the log, /models and /openapi.json."""
 
 import json
 import logging
@@ -13,13 +13,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from service.http.logging import JsonFormatter
 
 
-def test_a_process_with_a_model_is_alive_and_ready(client: Any) -> None:
+def test_a_service_with_a_model_is_alive_and_ready(client: Any) -> None:
     assert client.get("/healthz").json() == {"status": "ok"}
     assert client.get("/readyz").json() == {"ready": True, "models": ["tiny@1"]}
 
 
 @pytest.mark.parametrize("folder", ["empty", "missing"])
-def test_a_process_without_models_is_alive_but_not_ready(
+def test_a_service_without_models_is_alive_but_not_ready(
     make_client: Any, problem: Any, tmp_path: Path, folder: str
 ) -> None:
     (tmp_path / "empty").mkdir()
@@ -81,7 +81,7 @@ def test_a_log_line_is_one_json_object() -> None:
     assert line["time"].endswith("+00:00")
 
 
-def test_examples_of_the_description_run_as_written(client: Any) -> None:
+def test_the_examples_of_openapi_run_as_written(client: Any) -> None:
     paths = client.get("/openapi.json").json()["paths"]
     for path in ("/reconstruct", "/moments"):
         example = paths[path]["post"]["requestBody"]["content"]["application/json"]["example"]
@@ -94,7 +94,7 @@ def test_examples_of_the_description_run_as_written(client: Any) -> None:
     assert client.get("/docs").status_code == 200
 
 
-def test_the_description_refers_only_to_what_it_holds(client: Any) -> None:
+def test_every_reference_in_openapi_resolves(client: Any) -> None:
     text = client.get("/openapi.json").text
     schemas = json.loads(text)["components"]["schemas"]
     for reference in {w.split('"')[0] for w in text.split("#/components/schemas/")[1:]}:
@@ -102,7 +102,7 @@ def test_the_description_refers_only_to_what_it_holds(client: Any) -> None:
     assert "HTTPValidationError" not in text and "$defs" not in text
 
 
-def test_models_tell_what_a_caller_must_know(client: Any) -> None:
+def test_models_lists_what_a_client_needs(client: Any) -> None:
     body = client.get("/models").json()
     assert body["default"] == "tiny@1"
     [model] = body["models"]
@@ -115,7 +115,7 @@ def test_models_tell_what_a_caller_must_know(client: Any) -> None:
     assert refused["reason"].startswith("tiny/2/gibbs.onnx was altered")
 
 
-def test_one_model_shows_its_card_and_figures(client: Any, models: Path) -> None:
+def test_a_model_has_its_card_and_figures(client: Any, models: Path) -> None:
     body = client.get("/models/tiny").json()
     assert body == client.get("/models/tiny@1").json()
     assert body["card"] == (models / "tiny/1/card.md").read_text()
@@ -129,7 +129,7 @@ def test_one_model_shows_its_card_and_figures(client: Any, models: Path) -> None
 @pytest.mark.parametrize(
     "name", ["nothing", "tiny@2", "tiny@01", "tiny@", "@1", "TINY", "..", "a\0"]
 )
-def test_an_unknown_model_is_a_404_that_lists_the_known(
+def test_an_unknown_model_is_a_404_that_lists_the_known_ones(
     client: Any, problem: Any, name: str
 ) -> None:
     problem(

@@ -1,4 +1,4 @@
-"""Every error that has a name has one status; what has none is a 500 that tells nothing."""
+"""Every error has one status; an unexpected one is a 500 that reveals nothing."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ def every(family: type[Exception]) -> list[type[Exception]]:
 
 
 @pytest.mark.parametrize("family", every(errors.LocalMomentsError), ids=lambda e: e.__name__)
-def test_every_error_of_ours_has_one_status(family: type[Exception]) -> None:
+def test_every_error_has_one_status(family: type[Exception]) -> None:
     abstract = (errors.LocalMomentsError, errors.RequestError, errors.SettingsError)
     assert (family in KINDS) == (family not in abstract)
     assert 400 <= find_kind(family("x")).status < 600
@@ -26,12 +26,12 @@ def test_every_error_of_ours_has_one_status(family: type[Exception]) -> None:
         assert find_kind(family("x")).status < 500
 
 
-def test_errors_are_drawn_in_their_tree() -> None:
+def test_the_docstring_of_errors_lists_all_of_them() -> None:
     for family in every(errors.LocalMomentsError):
         assert family.__name__ in (errors.__doc__ or "")
 
 
-def test_names_of_problems_tell_statuses_apart() -> None:
+def test_a_problem_name_has_one_status() -> None:
     names = {kind.name: kind.status for kind in KINDS.values()}
     assert all(names[kind.name] == kind.status for kind in KINDS.values())
 
@@ -47,7 +47,7 @@ def test_an_unknown_path_is_a_problem(client: Any, problem: Any, path: str) -> N
     ("method", "path", "right"),
     [("PUT", "/moments", "GET, POST"), ("GET", "/reconstruct", "POST"), ("POST", "/docs", "GET")],
 )
-def test_a_wrong_method_is_a_problem_that_says_the_right_ones(
+def test_a_wrong_method_is_a_problem_that_lists_the_right_ones(
     client: Any, problem: Any, method: str, path: str, right: str
 ) -> None:
     answer = client.request(method, path)
@@ -64,14 +64,14 @@ def test_wrong_formats_are_problems(client: Any, problem: Any) -> None:
     problem(client.get("/moments?x=0,0,0,0,0,0,0,0", headers=html), 406, "x-npz")
 
 
-def test_parameters_are_told_one_by_one(client: Any, problem: Any) -> None:
+def test_wrong_parameters_are_listed_one_by_one(client: Any, problem: Any) -> None:
     body = problem(client.get("/moments?x=1&rank=0&estimator=none"), 422)
     assert [fault["field"] for fault in body["errors"]] == ["rank", "estimator"]
     long = problem(client.get(f"/moments?x=1&rank={'9' * 3000}"), 422)
     assert len(long["detail"]) < 300
 
 
-def test_an_unexpected_error_is_logged_and_tells_the_caller_nothing(
+def test_an_unexpected_error_is_logged_and_not_shown_to_the_client(
     problem: Any, tmp_path: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = create_app(Settings(_env_file=None, models=tmp_path), "redis://nowhere.invalid")

@@ -1,4 +1,4 @@
-"""A minute's worth at once, then as much as flows in; a clock of our own tells the time."""
+"""Rate limits: one minute's worth at once, then an even refill; the test sets the clock."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def refusal(allowance: RateLimit, cost: int) -> Any:
 
 
 @pytest.mark.parametrize("most", [1, 7, 60, 600, 999_983])
-def test_a_minutes_worth_can_be_had_at_once_and_no_more(clock: Clock, most: int) -> None:
+def test_one_minutes_worth_can_be_used_at_once_and_no_more(clock: Clock, most: int) -> None:
     allowance = RateLimit("alice", "requests", most, clock)
     for _ in range(min(most, 1000) - 1):
         allowance.charge(1)
@@ -38,7 +38,7 @@ def test_a_minutes_worth_can_be_had_at_once_and_no_more(clock: Clock, most: int)
     assert refusal(allowance, 1).retry_after == pytest.approx(60 / most, abs=1e-5)
 
 
-def test_waiting_as_told_is_enough_and_less_is_not(clock: Clock) -> None:
+def test_a_charge_succeeds_after_retry_after_and_not_before(clock: Clock) -> None:
     allowance = RateLimit("alice", "row-steps", 1000, clock)
     allowance.charge(900)
     wait = refusal(allowance, 400).retry_after
@@ -57,14 +57,14 @@ def test_a_refused_charge_costs_nothing(clock: Clock) -> None:
     allowance.charge(4)
 
 
-def test_idleness_saves_up_one_minute_and_not_two(clock: Clock) -> None:
+def test_an_idle_key_saves_up_one_minute_at_most(clock: Clock) -> None:
     allowance = RateLimit("alice", "requests", 10, clock)
     clock.now += 3600
     allowance.charge(10)
     refusal(allowance, 1)
 
 
-def test_what_no_wait_would_allow_is_too_large(clock: Clock) -> None:
+def test_a_charge_above_the_limit_is_too_large(clock: Clock) -> None:
     allowance = RateLimit("alice", "row-steps", 1000, clock)
     with pytest.raises(
         TooLargeError, match=r"costs 1001 row-steps, but the key 'alice' is limited to 1000"
@@ -73,7 +73,7 @@ def test_what_no_wait_would_allow_is_too_large(clock: Clock) -> None:
     allowance.charge(1000)
 
 
-def test_a_refusal_names_the_key_the_limit_and_the_wait(clock: Clock) -> None:
+def test_the_error_names_the_key_the_limit_and_the_wait(clock: Clock) -> None:
     allowance = RateLimit("alice", "requests", 2, clock)
     allowance.charge(2)
     assert str(refusal(allowance, 1)) == (
@@ -85,7 +85,7 @@ events = st.lists(st.tuples(st.floats(0, 30), st.integers(0, 60)), max_size=60)
 
 
 @given(most=st.integers(1, 50), events=events)
-def test_no_stretch_of_time_holds_more_than_a_minutes_worth_and_what_flowed_in(
+def test_no_interval_exceeds_one_minutes_worth_plus_the_refill(
     most: int, events: list[tuple[float, int]]
 ) -> None:
     clock, taken = Clock(), []

@@ -15,7 +15,7 @@ def x() -> Any:
     return np.random.default_rng(0).standard_normal((6, 8))
 
 
-def test_a_reconstruction_is_the_models_in_the_users_units(
+def test_a_reconstruction_is_in_the_units_of_the_data(
     client: Any, x: Any, tiny_served: Model
 ) -> None:
     answer = client.post("/reconstruct", json={"x": x.tolist()})
@@ -30,7 +30,7 @@ def test_a_reconstruction_is_the_models_in_the_users_units(
     assert body["sigma"] == tiny_served.manifest.moments_sigma
 
 
-def test_json_and_npy_hold_the_same_bits(client: Any, x: Any) -> None:
+def test_json_and_npy_have_the_same_bits(client: Any, x: Any) -> None:
     as_json = client.post("/reconstruct", json={"x": x.tolist(), "model": "tiny"}).json()
     answer = client.post(
         "/reconstruct?model=tiny",
@@ -43,7 +43,7 @@ def test_json_and_npy_hold_the_same_bits(client: Any, x: Any) -> None:
     )
 
 
-def test_large_bodies_take_the_same_way(client: Any) -> None:
+def test_large_bodies_give_the_same_rows(client: Any) -> None:
     """Beyond 64 KiB they are read and written on another thread."""
     x = np.random.default_rng(1).standard_normal((3000, 8))
     body = client.post("/reconstruct", json={"x": x.tolist()}).json()
@@ -51,7 +51,9 @@ def test_large_bodies_take_the_same_way(client: Any) -> None:
     assert body["reconstruction"][-1] == last["reconstruction"][0]
 
 
-def test_sigma_is_the_level_to_denoise_at(client: Any, x: Any, tiny_served: Model) -> None:
+def test_sigma_is_the_noise_level_of_the_reconstruction(
+    client: Any, x: Any, tiny_served: Model
+) -> None:
     got = [
         client.post("/reconstruct", json={"x": x.tolist(), "sigma": sigma}).json()["reconstruction"]
         for sigma in (0.2, 1)
@@ -91,14 +93,14 @@ def test_parameters_of_the_body_win_over_the_query(client: Any, x: Any, problem:
         ({"x": [[1] * 8], "modle": "tiny"}, 422, "modle: there is no such parameter"),
     ],
 )
-def test_what_does_not_fit_is_said_in_a_sentence(
+def test_invalid_input_is_explained_in_a_sentence(
     client: Any, problem: Any, body: Any, status: int, words: str
 ) -> None:
     problem(client.post("/reconstruct", json=body), status, words)
     assert client.post("/reconstruct", json={"x": [[0.5] * 8]}).status_code == 200
 
 
-def test_limits_are_said_with_both_numbers(make_client: Any, problem: Any) -> None:
+def test_a_limit_is_reported_with_both_numbers(make_client: Any, problem: Any) -> None:
     client = make_client(max_rows=3)
     problem(client.post("/reconstruct", json={"x": [[1] * 8] * 4}), 413, "4 rows; the limit is 3")
     client = make_client(max_answer_values=31)

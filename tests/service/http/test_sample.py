@@ -1,4 +1,4 @@
-"""POST /sample: what it gives, by default and by each option."""
+"""POST /sample: its defaults and each of its options."""
 
 import io
 import json
@@ -31,7 +31,7 @@ def walked(model: Model, walk: Transition, x: Any, steps: int, emit: str = "mean
     return np.array([model.manifest.normaliser.to_user(getattr(p, emit)) for p in each])
 
 
-def test_a_request_that_says_next_to_nothing_gives_samples_of_the_default_model(
+def test_an_empty_request_samples_the_default_model(
     client: Any,
 ) -> None:
     """The seed is said, because this model was trained for a moment only and can run away."""
@@ -48,7 +48,7 @@ def test_a_request_that_says_next_to_nothing_gives_samples_of_the_default_model(
 
 @pytest.mark.parametrize("kernel", ["gibbs", "hidden", "input", "moment", "walkjump"])
 @pytest.mark.parametrize("emit", ["mean", "noisy"])
-def test_samples_are_the_engines_own(
+def test_samples_equal_those_of_the_engine(
     client: Any, tiny_served: Model, kernel: str, emit: str
 ) -> None:
     asked = {"kernel": kernel, "seed": 5, "walkers": 3, "steps": 6, "thin": 1, "emit": emit}
@@ -58,7 +58,7 @@ def test_samples_are_the_engines_own(
     assert np.array_equal(np.float32(body["samples"]), expected)
 
 
-def test_every_format_holds_the_same_bits(client: Any) -> None:
+def test_all_formats_have_the_same_bits(client: Any) -> None:
     asked = {"seed": 11, "walkers": 2, "steps": 7, "thin": 2, "burn_in": 3}
     body = sample(client, **asked)
     assert body["step"] == 10 and body["shape"] == [3, 2, 8]
@@ -78,7 +78,7 @@ def test_every_format_holds_the_same_bits(client: Any) -> None:
         assert tail == {"done": True, "step": 10}
 
 
-def test_a_stream_of_arrays_is_read_one_by_one(client: Any) -> None:
+def test_numpy_reads_the_frames_of_a_stream_one_by_one(client: Any) -> None:
     asked = {"seed": 11, "walkers": 2, "steps": 5, "thin": 1}
     headers = {"accept": NPY}
     answer = client.post("/sample", json={**asked, "stream": True}, headers=headers)
@@ -110,7 +110,7 @@ def test_accept_and_stream_are_both_honoured(
     assert answer.headers["content-type"].partition(";")[0] == got
 
 
-def test_a_chain_in_pieces_is_the_chain_in_one(client: Any) -> None:
+def test_several_calls_give_the_samples_of_one_call(client: Any) -> None:
     asked = {"seed": 3, "walkers": 3, "burn_in": 4, "thin": 3}
     whole = sample(client, **asked, steps=40)
     first = sample(client, **asked, steps=5)
@@ -122,7 +122,7 @@ def test_a_chain_in_pieces_is_the_chain_in_one(client: Any) -> None:
     assert steps == 44 and pieces == whole["samples"]
 
 
-def test_any_step_since_the_last_call_can_be_returned_to(client: Any, problem: Any) -> None:
+def test_from_step_may_be_any_step_since_the_last_call(client: Any, problem: Any) -> None:
     first = sample(client, seed=8, walkers=2, steps=10, thin=1)
     chain = first["chain"]
     second = sample(client, chain=chain, steps=10)
@@ -135,7 +135,7 @@ def test_any_step_since_the_last_call_can_be_returned_to(client: Any, problem: A
     problem(client.post("/sample", json={"chain": chain, "from_step": 22}), 409, "20 to 21")
 
 
-def test_going_back_and_beyond_the_head_walks_on(client: Any) -> None:
+def test_a_call_may_start_before_the_last_step_and_end_after_it(client: Any) -> None:
     whole = sample(client, seed=8, walkers=2, steps=30, thin=1)
     chain = sample(client, seed=8, walkers=2, steps=10, thin=1)["chain"]
     assert sample(client, chain=chain, from_step=4, steps=20)["samples"] == whole["samples"][4:24]
@@ -143,18 +143,18 @@ def test_going_back_and_beyond_the_head_walks_on(client: Any) -> None:
     assert sample(client, chain=chain, steps=6)["samples"] == whole["samples"][24:]
 
 
-def test_thin_is_counted_from_the_end_of_the_burn_in(client: Any) -> None:
+def test_thin_counts_from_the_end_of_burn_in(client: Any) -> None:
     every = sample(client, seed=2, walkers=1, steps=30, thin=1)["samples"]
     body = sample(client, seed=2, walkers=1, steps=23, thin=5, burn_in=7)
     assert body["samples"] == [every[t - 1] for t in (12, 17, 22, 27)]
 
 
-def test_a_first_call_of_few_steps_still_gives_a_sample(client: Any) -> None:
+def test_a_short_first_call_still_returns_a_sample(client: Any) -> None:
     assert sample(client, steps=3)["shape"][0] == 1
     assert sample(client, steps=3, thin=5)["shape"][0] == 0
 
 
-def test_walkers_begin_in_noise_at_points_or_where_another_chain_stands(
+def test_walkers_start_in_noise_at_points_or_at_another_chain(
     client: Any, tiny_served: Model
 ) -> None:
     walk, units = make_transition(tiny_served, seed=4), tiny_served.manifest.normaliser
@@ -202,7 +202,7 @@ def test_clamped_columns_stay_and_the_others_move(
     assert np.array_equal(got, walked(tiny_served, walk, draw_starts(tiny_served, 2, 4), 5))
 
 
-def test_every_walker_may_know_other_columns_and_how_well(client: Any, tiny_served: Model) -> None:
+def test_each_walker_may_have_its_own_mask_and_std(client: Any, tiny_served: Model) -> None:
     units = tiny_served.manifest.normaliser
     rows = units.to_user(tiny_served.start_points()[:2]).round(3)
     mask, std = np.array([np.arange(8) < 3, np.arange(8) > 5]), np.array([0.0, 0.5] * 4)
@@ -222,7 +222,7 @@ def test_every_walker_may_know_other_columns_and_how_well(client: Any, tiny_serv
     assert one == alike != got.tolist()
 
 
-def test_a_clamped_chain_goes_on_and_forks_as_if_in_one_call(client: Any) -> None:
+def test_a_clamped_chain_resumes_and_forks_as_in_one_call(client: Any) -> None:
     clamp = {"mask": [1, 1, 0, 0, 0, 0, 0, 0], "values": [0.5] * 8, "std": 0.1}
     asked = {"seed": 4, "thin": 1, "walkers": 2, "clamp": clamp}
     whole = sample(client, **asked, steps=6)["samples"]
@@ -235,7 +235,7 @@ def test_a_clamped_chain_goes_on_and_forks_as_if_in_one_call(client: Any) -> Non
 
 
 @pytest.mark.parametrize("kernel", ["walkjump", "moment"])
-def test_a_metropolis_correction_is_the_engines_and_says_its_acceptance(
+def test_metropolis_equals_the_engine_and_returns_the_acceptance(
     client: Any, tiny_served: Model, kernel: str
 ) -> None:
     asked = {"seed": 5, "walkers": 3, "steps": 6, "thin": 1, "kernel": kernel, "metropolis": True}
@@ -252,7 +252,7 @@ def test_a_metropolis_correction_is_the_engines_and_says_its_acceptance(
     assert rest["metropolis"] is True and 0 <= rest["acceptance"] <= 1
 
 
-def test_clamping_everything_gives_it_back(client: Any, tiny_served: Model) -> None:
+def test_clamping_all_columns_returns_their_values(client: Any, tiny_served: Model) -> None:
     rows = tiny_served.manifest.normaliser.to_user(tiny_served.start_points()[:2])
     clamp = {"mask": [True] * 8, "values": rows.tolist()}
     got = np.array(sample(client, walkers=2, steps=3, thin=1, clamp=clamp)["samples"])
@@ -271,7 +271,9 @@ def test_scale_floor_and_seed_do_what_the_engine_does(client: Any, tiny_served: 
     assert sample(client, **asked)["samples"] != sample(client, **asked | {"seed": 7})["samples"]
 
 
-def test_the_floor_is_what_it_adds(client: Any, tiny_served: Model) -> None:
+def test_floor_is_the_standard_deviation_of_the_added_noise(
+    client: Any, tiny_served: Model
+) -> None:
     asked = {"seed": 6, "steps": 1, "thin": 1, "walkers": 2, "emit": "noisy"}
     plain = np.array(sample(client, **asked)["samples"][0])
     floored = np.array(sample(client, **asked, floor=0.25)["samples"][0])
@@ -280,7 +282,7 @@ def test_the_floor_is_what_it_adds(client: Any, tiny_served: Model) -> None:
     np.testing.assert_allclose((floored - plain) / scale, noise, atol=1e-5)
 
 
-def test_a_request_with_a_key_can_be_sent_again(client: Any, problem: Any) -> None:
+def test_a_request_with_an_idempotency_key_can_be_repeated(client: Any, problem: Any) -> None:
     asked, headers = {"steps": 6, "thin": 2}, {"idempotency-key": "k-1"}
     first = client.post("/sample", json=asked, headers=headers).json()
     again = client.post("/sample", json=asked, headers=headers).json()
@@ -292,7 +294,7 @@ def test_a_request_with_a_key_can_be_sent_again(client: Any, problem: Any) -> No
     assert client.post("/sample", json=asked).json()["chain"] != first["chain"]
 
 
-def test_what_is_fixed_may_be_said_again_but_not_otherwise(client: Any, problem: Any) -> None:
+def test_fixed_parameters_may_be_repeated_but_not_changed(client: Any, problem: Any) -> None:
     asked: dict[str, Any] = {
         "model": "tiny", "seed": 3, "walkers": 2, "kernel": "gibbs", "scale": 0.5, "floor": 0.1,
         "burn_in": 1, "start": "noise", "clamp": {"mask": [1, 0, 0, 0, 0, 0, 0, 0],

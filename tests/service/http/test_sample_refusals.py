@@ -1,4 +1,4 @@
-"""POST /sample: what it refuses, and what then stays."""
+"""POST /sample: the requests it refuses, and the state that they leave."""
 
 import json
 import time
@@ -84,7 +84,7 @@ def test_bad_requests_are_problems(make_client: Any, problem: Any, case: str) ->
     assert client.post("/sample", json={"steps": 1}).status_code == 200
 
 
-def test_a_limit_on_the_answer_does_not_bind_a_stream(make_client: Any, problem: Any) -> None:
+def test_the_limit_on_values_does_not_apply_to_streams(make_client: Any, problem: Any) -> None:
     client = make_client(max_sample_values=100)
     asked = {"steps": 10, "thin": 1, "walkers": 2}
     problem(client.post("/sample", json=asked), 413, "160 numbers")
@@ -92,7 +92,7 @@ def test_a_limit_on_the_answer_does_not_bind_a_stream(make_client: Any, problem:
     assert len(answer.text.splitlines()) == 12
 
 
-def test_time_that_is_over_leaves_the_chain_where_it_came(client: Any, problem: Any) -> None:
+def test_a_time_limit_keeps_the_chain_at_its_step(client: Any, problem: Any) -> None:
     still = {"mask": [True] * 8, "values": ROW}  # so that it can go on for long
     asked = {"clamp": still, "steps": 40_000, "thin": 100_000, "timeout_ms": 150}
     body = problem(client.post("/sample", json=asked), 408, "The chain is kept at step")
@@ -105,7 +105,7 @@ def test_time_that_is_over_leaves_the_chain_where_it_came(client: Any, problem: 
     problem(client.post("/reconstruct", json={"x": [ROW], "timeout_ms": 0}), 422, "timeout_ms")
 
 
-def test_a_chain_that_cannot_be_kept_leaves_no_work_behind(
+def test_a_chain_that_cannot_be_stored_leaves_no_job_behind(
     make_client: Any, problem: Any, client: Any
 ) -> None:
     """It walks while the store is asked; the store is not there, or has one of that name."""
