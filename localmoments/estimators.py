@@ -18,7 +18,8 @@ J's place, so that one eigen-decomposition serves both estimators.
 
 In the data's units, D = diag(scale), the covariance is D C D. Its leading pairs come from
 the leading pairs of D A D (`estimate_scaled_moments`), or from all d pairs of A
-(`convert_to_data_units`); a few pairs of A do not determine them. The eigenpairs come from localmoments.spectrum.
+(`convert_to_data_units`); a few pairs of A do not determine them. The eigenpairs come from
+localmoments.spectrum.
 """
 
 from dataclasses import dataclass, replace
