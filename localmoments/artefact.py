@@ -1,7 +1,7 @@
 """The artefact's manifest: the one contract between trainer and service (docs/artefact.md).
 
 A model lives in `models/<name>/<version>/`: manifest.json, weights.safetensors, *.onnx, card.md
-and figures. This module reads, checks and writes the manifest; it opens no weights.
+and plots. This module reads, checks and writes the manifest. It opens no weights.
 """
 
 import hashlib
@@ -10,21 +10,32 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import (
+    AfterValidator,
+    Field,
+    FiniteFloat,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+)
 
-from localmoments.arrays import FARTHEST, Reals
+from localmoments.arrays import FARTHEST, Doubles, Reals
 from localmoments.columns import Normaliser
 from localmoments.errors import ArtefactError, InputError
 
 FORMAT = 2
 READABLE = (1, FORMAT)  # format 1 has no `moments_sigma` and no `typical`
 PERCENTILES = 101  # entries of `typical`: 0 %, 1 %, ..., 100 %
+MOST_DIMS = 10_000_000  # so that a hostile manifest cannot ask for all memory
 MANIFEST = "manifest.json"
 WEIGHTS = "weights.safetensors"
-START_POINTS = "start_points"  # the tensor in WEIGHTS that holds where chains may begin
+START_POINTS = "start_points"  # the tensor in WEIGHTS that holds the points where chains may start
 KINDS = ("cae", "dae", "rcae")
 LOSSES = ("squared", "cross-entropy")
 EMISSIONS = ("mean", "noisy")
@@ -34,11 +45,58 @@ FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 Shape = tuple[str | int, ...]  # a name stands for a dynamic axis
 
 
+def _one_of(*choices: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if value not in choices:
+            raise ValueError(f"must be one of {', '.join(choices)}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _check_name(name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise ValueError("must be a model name: up to 64 of a-z, 0-9, '_', '.' and '-'")
+    return name
+
+
+def _check_version(version: str) -> str:
+    if not (version.isascii() and version.isdecimal()):
+        raise ValueError("must be a whole number, as text")
+    return version
+
+
+def _check_file(name: str) -> str:
+    if not FILE.fullmatch(name):
+        raise ValueError("must be a file name in the model's folder")
+    return name
+
+
+def _read_normaliser(value: Any, info: ValidationInfo) -> Normaliser:
+    """Read {"shift": ..., "scale": ...}; each is one number, or one number per column."""
+    d = info.data.get("input_dims", 0)
+    try:
+        arrays = [np.asarray(value[name], dtype=np.float64) for name in ("shift", "scale")]
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise ValueError('must be an object with the numbers "shift" and "scale"') from None
+    shift, scale = (np.full(d, float(a)) if a.ndim == 0 else a for a in arrays)
+    if not shift.shape == scale.shape == (d,):
+        raise ValueError(f"must have one number, or {d} numbers, for shift and for scale")
+    if not (np.isfinite(shift).all() and ((scale > 0) & (scale < np.inf)).all()):
+        raise ValueError("must have finite shifts and finite, positive scales")
+    return Normaliser(shift, scale)
+
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(gt=0, le=MOST_DIMS)]
+FileName = Annotated[str, AfterValidator(_check_file)]
+
+
 @dataclass(frozen=True)
 class Graph:
-    """One ONNX file and the names and shapes at its border."""
+    """One ONNX file, and the names and shapes of its inputs and outputs."""
 
-    file: str
+    file: FileName
     inputs: Mapping[str, Shape]
     outputs: Mapping[str, Shape]
 
@@ -48,38 +106,38 @@ class Kernel:
     """A graph `step(state, noise, scale) -> (next, mean)`, and what it needs."""
 
     graph: str
-    space: str  # "input" or "hidden": what its state is
-    noise: int  # standard normals a row and step
-    scale: float  # the default
+    space: Annotated[str, _one_of("input", "hidden")]  # what its state is
+    noise: Count  # standard normals per row and step
+    scale: Positive  # the default
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What the service must know about a model before it opens the graphs."""
+    """Everything that a reader must know about a model before it opens the graphs."""
 
-    name: str
-    version: str
-    kind: str
-    loss: str
-    alpha: float
-    sigma: float  # the noise level of chains
-    moments_sigma: float  # the noise level for clean rows: reconstruction and local moments
-    noise_levels: tuple[float, float] | None  # the range of a model that takes its noise level
-    covariance_scale: str  # "absolute" or "relative"
-    input_dims: int
-    hidden_dims: int
+    name: Annotated[str, AfterValidator(_check_name)]
+    version: Annotated[str, AfterValidator(_check_version)]
+    kind: Annotated[str, _one_of(*KINDS)]
+    loss: Annotated[str, _one_of(*LOSSES)]
+    alpha: Positive
+    sigma: Positive  # the noise level of chains
+    moments_sigma: Positive  # the noise level for clean rows: reconstruction and local moments
+    noise_levels: tuple[Positive, Positive] | None  # the range of a model that takes its level
+    covariance_scale: Annotated[str, _one_of("absolute", "relative")]
+    input_dims: Count
+    hidden_dims: Count
     features: tuple[str, ...] | None
-    image: tuple[int, ...] | None
-    normaliser: Normaliser
+    image: tuple[Count, ...] | None
+    normaliser: Annotated[Normaliser, PlainValidator(_read_normaliser)]
     graphs: Mapping[str, Graph]
     kernels: Mapping[str, Kernel]
     default_kernel: str
-    default_emit: str  # "mean" or "noisy"
-    opset: int
-    files: Mapping[str, str]  # file name -> sha256
-    # Percentiles of ‖x − r(x)‖² − σ² tr J over clean held-out rows at `moments_sigma`, in the
-    # model's units; empty if they were not measured.
-    typical: tuple[float, ...] = ()
+    default_emit: Annotated[str, _one_of(*EMISSIONS)]
+    opset: Annotated[int, Field(gt=0)]
+    files: Mapping[FileName, str]  # file name -> sha256
+    # Percentiles of ‖x − r(x)‖² − σ² tr J over clean held-out rows at `moments_sigma`, in model
+    # units; empty if they were not measured.
+    typical: tuple[FiniteFloat, ...] = ()
     evaluation: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
     recipe: Mapping[str, Any] = field(default_factory=dict)
@@ -88,14 +146,16 @@ class Manifest:
 
     @property
     def reference(self) -> str:
+        """name@version"""
         return f"{self.name}@{self.version}"
 
     @property
     def conditioned(self) -> bool:
-        """True where the graphs take the noise level as an input."""
+        """True if the graphs take the noise level as an input."""
         return self.noise_levels is not None
 
     def state_dims(self, kernel: str) -> int:
+        """Return the number of columns of a kernel's state."""
         return self.hidden_dims if self.kernels[kernel].space == "hidden" else self.input_dims
 
     def choose_sigma(self, sigma: float | None) -> float:
@@ -149,157 +209,143 @@ class Manifest:
 
 
 def dumps(manifest: Manifest) -> str:
-    """The manifest as JSON text; an affine map that is the same for all features is one number."""
+    """Return the manifest as JSON text, in the newest format.
+
+    A shift or scale that is the same for all columns is written as one number.
+    """
     body = {"format": FORMAT, **asdict(manifest)}
     body["normaliser"] = {
-        "shift": _shortened(manifest.normaliser.shift),
-        "scale": _shortened(manifest.normaliser.scale),
+        "shift": _shorten(manifest.normaliser.shift),
+        "scale": _shorten(manifest.normaliser.scale),
     }
     return json.dumps(body, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _shortened(values: np.ndarray[Any, np.dtype[np.float64]]) -> float | list[float]:
+def _shorten(values: Doubles) -> float | list[float]:
     return float(values[0]) if np.all(values == values[0]) else [float(v) for v in values]
 
 
 def read(folder: Path) -> Manifest:
-    """Parse and check `folder/manifest.json`; the files themselves are checked by `verify`."""
+    """Read and check `folder/manifest.json`. `verify` checks the other files.
+
+    Raises:
+        ArtefactError: the file is missing or unreadable, or a value is wrong; the sentence names
+            the file and the field.
+    """
     path = folder / MANIFEST
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ArtefactError(f"{folder} has no {MANIFEST}.") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ArtefactError(f"{path} cannot be read: {error}.") from None
     try:
         return parse(body)
     except ArtefactError as error:
         raise ArtefactError(f"{path}: {error}") from None
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
-        raise ArtefactError(
-            f"{path} does not follow the manifest's format: {type(error).__name__} {error}."
-        ) from None
 
 
-def parse(body: Mapping[str, Any]) -> Manifest:
-    """A manifest from decoded JSON, every value checked."""
+def parse(body: Any) -> Manifest:
+    """Make a manifest from decoded JSON and check every value.
+
+    Raises:
+        ArtefactError: a value is missing or wrong; the sentence names its field.
+    """
+    if not isinstance(body, dict):
+        raise ArtefactError(f"the manifest must be a JSON object; got {_shorten_value(body)}.")
     if body.get("format") not in READABLE:
         raise ArtefactError(
-            f"format {body.get('format')!r} is not supported; this release reads formats "
-            f"{' and '.join(map(str, READABLE))}."
+            f"format {_shorten_value(body.get('format'))} is not supported; this release reads "
+            f"formats {' and '.join(map(str, READABLE))}."
         )
     if body["format"] == 1:
-        body = {**body, "moments_sigma": body["sigma"], "typical": []}
-    d = int(body["input_dims"])
-    levels = body["noise_levels"]
-    manifest = Manifest(
-        name=str(body["name"]),
-        version=str(body["version"]),
-        kind=str(body["kind"]),
-        loss=str(body["loss"]),
-        alpha=float(body["alpha"]),
-        sigma=float(body["sigma"]),
-        moments_sigma=float(body["moments_sigma"]),
-        noise_levels=None if levels is None else (float(levels[0]), float(levels[1])),
-        covariance_scale=str(body["covariance_scale"]),
-        input_dims=d,
-        hidden_dims=int(body["hidden_dims"]),
-        features=None if body["features"] is None else tuple(map(str, body["features"])),
-        image=None if body["image"] is None else tuple(map(int, body["image"])),
-        normaliser=Normaliser(
-            _per_feature(body["normaliser"]["shift"], d),
-            _per_feature(body["normaliser"]["scale"], d),
-        ),
-        graphs={str(k): _graph(v) for k, v in body["graphs"].items()},
-        kernels={str(k): Kernel(**v) for k, v in body["kernels"].items()},
-        default_kernel=str(body["default_kernel"]),
-        default_emit=str(body["default_emit"]),
-        opset=int(body["opset"]),
-        files={str(k): str(v) for k, v in body["files"].items()},
-        typical=tuple(map(float, body["typical"])),
-        evaluation=dict(body["evaluation"]),
-        data=dict(body["data"]),
-        recipe=dict(body["recipe"]),
-        libraries=dict(body["libraries"]),
-        created=str(body["created"]),
-    )
-    _check(manifest)
+        body = {**body, "moments_sigma": body.get("sigma"), "typical": []}
+    # The fields with defaults are optional in Python, but not in the file.
+    for name in ("typical", "evaluation", "data", "recipe", "libraries", "created"):
+        if name not in body:
+            raise ArtefactError(f"`{name}` is missing.")
+    try:
+        manifest = _adapter().validate_python(body)
+    except ValidationError as error:
+        raise ArtefactError(_explain(error)) from None
+    _check_together(manifest)
     return manifest
 
 
-def _per_feature(value: float | list[float], d: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    array = np.asarray(value, dtype=np.float64)
-    return np.full(d, float(array)) if array.ndim == 0 else array
+@cache
+def _adapter() -> TypeAdapter[Manifest]:
+    return TypeAdapter(Manifest)
 
 
-def _graph(body: Mapping[str, Any]) -> Graph:
-    return Graph(
-        str(body["file"]),
-        {str(k): tuple(v) for k, v in body["inputs"].items()},
-        {str(k): tuple(v) for k, v in body["outputs"].items()},
-    )
+def _explain(error: ValidationError) -> str:
+    """Return a sentence about the first fault that names its field."""
+    first = error.errors(include_url=False)[0]
+    parts = [str(part) for part in first["loc"]]
+    place = ".".join(parts[:-2] if parts[-1] == "[key]" else parts)
+    if first["type"] == "missing":
+        return f"`{place}` is missing."
+    message = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    return f"`{place}` {message[0].lower()}{message[1:]}; got {_shorten_value(first['input'])}."
 
 
-def _check(m: Manifest) -> None:
-    """Refuse what would fail later, with a sentence."""
-    shift, scale = m.normaliser.shift, m.normaliser.scale
+def _shorten_value(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _check_together(m: Manifest) -> None:
+    """Check the fields that depend on each other."""
     rules = [
-        (bool(NAME.fullmatch(m.name)), f"{m.name!r} is not a model name"),
-        (m.version.isdecimal(), f"version {m.version!r} is not a whole number"),
-        (m.kind in KINDS, f"kind {m.kind!r} is none of {', '.join(KINDS)}"),
-        (m.loss in LOSSES, f"loss {m.loss!r} is none of {', '.join(LOSSES)}"),
-        (0 < m.alpha < math.inf, f"alpha {m.alpha} is not a positive number"),
-        (0 < m.sigma < math.inf, f"sigma {m.sigma} is not a positive number"),
         (
-            m.noise_levels is None or 0 < m.noise_levels[0] <= m.noise_levels[1] < math.inf,
-            "noise_levels must be two positive numbers in ascending order",
+            m.noise_levels is None or m.noise_levels[0] <= m.noise_levels[1],
+            "`noise_levels` must be in ascending order",
         ),
         (
             m.moments_sigma == m.sigma
             if m.noise_levels is None
             else m.noise_levels[0] <= m.moments_sigma <= m.noise_levels[1],
-            f"moments_sigma {m.moments_sigma} is not a level that the model was trained for",
+            f"`moments_sigma` {m.moments_sigma} is not a level that the model was trained at",
         ),
         (
-            len(m.typical) in (0, PERCENTILES)
-            and all(map(math.isfinite, m.typical))
-            and list(m.typical) == sorted(m.typical),
-            f"typical must be empty or {PERCENTILES} ascending numbers",
+            len(m.typical) in (0, PERCENTILES) and list(m.typical) == sorted(m.typical),
+            f"`typical` must be empty or {PERCENTILES} ascending numbers",
         ),
-        (m.covariance_scale in ("absolute", "relative"), "covariance_scale is not understood"),
-        (m.input_dims > 0 and m.hidden_dims > 0, "dimensions must be positive"),
-        (shift.shape == scale.shape == (m.input_dims,), "the normaliser has the wrong length"),
         (
-            bool(np.all(np.isfinite(shift)) and np.all((scale > 0) & (scale < np.inf))),
-            "the normaliser is not usable",
+            m.features is None or len(m.features) == m.input_dims,
+            f"`features` must have {m.input_dims} names",
         ),
-        (m.features is None or len(m.features) == m.input_dims, "wrong number of feature names"),
-        (m.image is None or math.prod(m.image) == m.input_dims, "image shape and dims disagree"),
-        (m.default_kernel in m.kernels, f"default kernel {m.default_kernel!r} is not listed"),
-        (m.default_emit in EMISSIONS, f"emission {m.default_emit!r} is not understood"),
-        (WEIGHTS in m.files, f"{WEIGHTS} is not among the files"),
-        (all(FILE.fullmatch(f) for f in m.files), "a file name leaves the model's folder"),
-        (all(g.file in m.files for g in m.graphs.values()), "a graph's file is not listed"),
-        (all(k.graph in m.graphs for k in m.kernels.values()), "a kernel's graph is not listed"),
-        (all(k.space in ("input", "hidden") for k in m.kernels.values()), "unknown kernel space"),
-        (all(_usable(k) for k in m.kernels.values()), "unusable kernel numbers"),
+        (
+            m.image is None or math.prod(m.image) == m.input_dims,
+            f"`image` must have {m.input_dims} pixels",
+        ),
+        (m.default_kernel in m.kernels, f"`default_kernel` {m.default_kernel!r} is not a kernel"),
+        (WEIGHTS in m.files, f"`files` must list {WEIGHTS}"),
+        (
+            all(graph.file in m.files for graph in m.graphs.values()),
+            "`files` must list the file of every graph",
+        ),
+        (
+            all(kernel.graph in m.graphs for kernel in m.kernels.values()),
+            "`graphs` must list the graph of every kernel",
+        ),
     ]
     for holds, sentence in rules:
         if not holds:
             raise ArtefactError(f"{sentence}.")
 
 
-def _usable(kernel: Kernel) -> bool:
-    return isinstance(kernel.noise, int) and kernel.noise > 0 and 0 < kernel.scale < math.inf
-
-
 def sha256(path: Path) -> str:
+    """Return the sha256 of a file, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def verify(folder: Path, manifest: Manifest) -> None:
-    """Every listed file is there and has the bytes that the trainer wrote."""
+    """Check that every listed file is there and has the bytes that the trainer wrote.
+
+    Raises:
+        ArtefactError: naming the file that is missing or altered.
+    """
     for name, digest in manifest.files.items():
         try:
             actual = sha256(folder / name)

@@ -43,7 +43,7 @@ POLLED = frozenset({"/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/h
 UNLIMITED = POLLED | {"/", "/docs", "/openapi.json", "/sample"}  # not in the in-flight limit
 UNLIMITED_FOLDERS = ("/web/", "/docs/")
 # A client that retries at once must not take the time that accepted requests need.
-REFUSAL_SECONDS = 0.01
+REFUSAL_SECONDS = 0.006
 PIECE_BYTES = 2**18  # a longer body is sent in pieces, so that an unread one is noticed
 SMOOTHING = 0.05  # weight of the newest request in the mean duration
 

@@ -45,7 +45,7 @@ PROBLEMS = describe_problems(401, 403, 404, 406, 409, 410, 422, 429, 500, 503)
         **PROBLEMS,
     },
 )
-async def look(request: Request, chain: Id, chains: Chains, caller: Reader) -> Response:
+async def get_chain(request: Request, chain: Id, chains: Chains, caller: Reader) -> Response:
     """Return the chain's step, parameters, points, and the steps it can be resumed from."""
     kind = response_format(request, (JSON, NPY))
     return await _encode(await chains.get(chain, caller), kind)
@@ -61,7 +61,7 @@ async def look(request: Request, chain: Id, chains: Chains, caller: Reader) -> R
         **describe_problems(401, 403, 404, 410, 422, 429, 500, 503),
     },
 )
-async def end(chain: Id, chains: Chains, caller: Sampler) -> Response:
+async def delete_chain(chain: Id, chains: Chains, caller: Sampler) -> Response:
     """Delete the chain. A call that is using it fails at its next commit."""
     await chains.delete(chain, caller)
     return Response(status_code=204)
@@ -86,7 +86,7 @@ async def end(chain: Id, chains: Chains, caller: Sampler) -> Response:
         **describe_problems(408, 413, 415),
     },
 )
-async def fork(request: Request, chain: Id, chains: Chains, caller: Sampler) -> Response:
+async def fork_chain(request: Request, chain: Id, chains: Chains, caller: Sampler) -> Response:
     """Create a chain that starts where this one is and continues on its own."""
     kind = response_format(request, (JSON, NPY))
     change = _make_change(await read_model(request, ForkRequest))

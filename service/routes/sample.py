@@ -102,18 +102,18 @@ async def sample(
     Walkers take steps through the data; every n-th step (`thin`) is returned. The response names
     the chain. Send its id as `chain` to get more samples from where it stopped, from any replica.
     """
-    asked = await _read_request(request, query)
-    kind, is_streamed = _choose_format(request, asked.stream)
-    asked = replace(asked, steps=replace(asked.steps, streamed=is_streamed))
-    call = await _open_call(chains, asked, caller, idempotency_key)
+    parsed = await _read_request(request, query)
+    kind, is_streamed = _choose_format(request, parsed.stream)
+    parsed = replace(parsed, steps=replace(parsed.steps, streamed=is_streamed))
+    call = await _open_call(chains, parsed, caller, idempotency_key)
     if is_streamed:
-        return SampleStream(call, kind, describe_call(call), _headers(call) | NO_CACHE)
-    samples = await collect_samples(call, request)
+        return SampleStream(call, kind, _describe_call(call), _headers(call) | NO_CACHE)
+    samples = await _collect_samples(call, request)
     return _make_response(call, samples, kind)
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _ParsedRequest:
     """A parsed request."""
 
     spec: ChainSpec
@@ -122,23 +122,23 @@ class _Asked:
     stream: bool
 
 
-async def _read_request(request: Request, query: SampleQuery) -> _Asked:
+async def _read_request(request: Request, query: SampleQuery) -> _ParsedRequest:
     """Read parameters from the query and from a JSON body, which wins; `.npy` is start points."""
     kind, body = body_format(request), await read_body(request)
     if kind == NPY:
         points = await run_off_loop(len(body), parse_npy_rows, body)
-        return _make_asked(query, Start("points", points), None)
+        return _make_parsed(query, Start("points", points), None)
     return await run_off_loop(len(body), _parse_json, body, query)
 
 
-def _parse_json(body: bytes, query: SampleQuery) -> _Asked:
+def _parse_json(body: bytes, query: SampleQuery) -> _ParsedRequest:
     fields = read_json(body) if body else {}
     points, values = _pop_start_points(fields), _pop_clamp_rows(fields, "values")
     std = _pop_clamp_rows(fields, "std")
     given = problems.validate(SampleRequest, fields)
     both = query.model_dump(exclude_unset=True) | {name: getattr(given, name) for name in fields}
     merged = SampleRequest.model_construct(**both)
-    return _make_asked(merged, _make_start(merged, points), _make_clamp(merged, values, std))
+    return _make_parsed(merged, _make_start(merged, points), _make_clamp(merged, values, std))
 
 
 def _pop_start_points(fields: dict[str, Any]) -> Reals | None:
@@ -180,9 +180,9 @@ def _make_clamp(given: SampleRequest, values: Reals | None, std: Reals | None) -
     return ClampSpec(np.atleast_2d(np.array(given.clamp.mask, bool)), values, std)
 
 
-def _make_asked(
+def _make_parsed(
     given: SampleQuery | SampleRequest, start: Start | None, clamp: ClampSpec | None
-) -> _Asked:
+) -> _ParsedRequest:
     scale: Any = given.scale
     spec = ChainSpec(
         model=given.model,
@@ -198,7 +198,7 @@ def _make_asked(
     )
     seconds = None if given.timeout_ms is None else given.timeout_ms / 1000
     steps = CallSpec(given.steps, given.thin, given.emit, given.from_step, seconds=seconds)
-    return _Asked(spec, steps, given.chain, given.stream)
+    return _ParsedRequest(spec, steps, given.chain, given.stream)
 
 
 def _choose_format(request: Request, stream: bool) -> tuple[str, bool]:
@@ -210,22 +210,22 @@ def _choose_format(request: Request, stream: bool) -> tuple[str, bool]:
 
 
 async def _open_call(
-    chains: ChainService, asked: _Asked, caller: Caller, key: str | None
+    chains: ChainService, parsed: _ParsedRequest, caller: Caller, key: str | None
 ) -> ChainCall:
-    if asked.chain is not None:
-        return await chains.resume(asked.chain, asked.spec, asked.steps, caller)
-    named = None if key is None else (key, digest(_fingerprint(asked)))
-    return await chains.open(asked.spec, asked.steps, caller, named)
+    if parsed.chain is not None:
+        return await chains.resume(parsed.chain, parsed.spec, parsed.steps, caller)
+    named = None if key is None else (key, digest(_fingerprint(parsed)))
+    return await chains.open(parsed.spec, parsed.steps, caller, named)
 
 
-def _fingerprint(asked: _Asked) -> Any:
+def _fingerprint(parsed: _ParsedRequest) -> Any:
     """Return what makes two requests the same; the format of the response does not."""
-    start, clamp = asked.spec.start, asked.spec.clamp
-    spec = vars(asked.spec) | {"start": start and vars(start), "clamp": clamp and vars(clamp)}
-    return [spec, vars(asked.steps) | {"streamed": False, "seconds": None}]
+    start, clamp = parsed.spec.start, parsed.spec.clamp
+    spec = vars(parsed.spec) | {"start": start and vars(start), "clamp": clamp and vars(clamp)}
+    return [spec, vars(parsed.steps) | {"streamed": False, "seconds": None}]
 
 
-async def collect_samples(call: ChainCall, request: Request) -> list[Sample]:
+async def _collect_samples(call: ChainCall, request: Request) -> list[Sample]:
     """Return every sample of a call that is not streamed."""
     async with call, stop_on_disconnect(call, request.receive):
         samples = await call.fetch_all()
@@ -249,7 +249,7 @@ def _make_cut_short_error(call: ChainCall) -> LateError | DrainingError:
     return DrainingError(sentence, retry_after=1, **facts)
 
 
-def describe_call(call: ChainCall) -> dict[str, Any]:
+def _describe_call(call: ChainCall) -> dict[str, Any]:
     """Return the fields of the response except for the samples."""
     plan, d = call.plan, call.model.manifest.input_dims
     return {
@@ -292,7 +292,7 @@ def _headers(call: ChainCall) -> dict[str, str]:
 
 def _make_response(call: ChainCall, samples: Sequence[Sample], kind: str) -> Response:
     """Send piece by piece, so that a large response is neither encoded at once nor held twice."""
-    fields = describe_call(call) | call.get_diagnostics()
+    fields = _describe_call(call) | call.get_diagnostics()
     dtype = call.model.manifest.normaliser.dtype
     if kind == NPY:
         pieces = _write_npy(samples, fields["shape"], dtype)

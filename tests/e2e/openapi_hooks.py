@@ -24,7 +24,7 @@ HEAD = "inference-header-content-length"
 
 # What a schema cannot say: one parameter that fits another, a chain, a limit, or the data.
 REASONS = re.compile(
-    r"too far from all that|is (nan|-?inf), not a finite|exactly one of x|^walker must be less"
+    r"too far from|is (nan|-?inf), not a finite|exactly one of x|^walker must be less"
     r"|points for \d+ walkers|rows for \d+ walkers|`from_step` needs `chain`"
     r"|of chain .* cannot be changed|Idempotency-Key was used|The chain diverged|state in \w+ space"
     r"|With `clamp`, `scale` must|`clamp.std` needs|`clamp` works with|clamp.std has a negative"
@@ -53,7 +53,7 @@ def before_load_schema(context: Any, raw_schema: dict[str, Any]) -> None:
         if "inputs" in (body or {"schema": {}})["schema"].get("properties", ()):
             body["schema"]["properties"]["inputs"].update(minItems=1, maxItems=1)
             body["schema"]["required"] = ["inputs"]
-        if "id" in fields and operation["operationId"].startswith(("look", "fork")):
+        if "id" in fields and operation["operationId"].startswith(("get_chain", "fork_chain")):
             fields["id"].update(enum=[CHAIN])  # one to end must be made first: by links
 
 
