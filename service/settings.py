@@ -26,7 +26,6 @@ from localmoments.errors import SettingsError
 from localmoments.estimators import FULL_JACOBIAN_DIMS
 
 PREFIX = "LOCALMOMENTS_"
-NOT_OURS = ("DATA", "TEST_ALL")  # variables of the trainer and of the tests
 DAY = 86_400  # seconds
 
 Reference = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}(@[0-9]{1,9})?$")]
@@ -287,10 +286,10 @@ def list_groups() -> dict[str, list[str]]:
 def warn_unknown() -> list[str]:
     """Return a warning for each environment variable that looks like a setting and is none."""
     known = [field.upper() for field in Settings.model_fields]
+    known += ["DATA", "TEST_ALL"]  # variables of the trainer and of the tests
     warnings = []
     for name in sorted(os.environ):
-        suffix = name.removeprefix(PREFIX)
-        if name.startswith(PREFIX) and suffix not in known and suffix not in NOT_OURS:
+        if name.startswith(PREFIX) and (suffix := name.removeprefix(PREFIX)) not in known:
             close = difflib.get_close_matches(suffix, known, n=1)
             hint = f" Did you mean {PREFIX}{close[0]}?" if close else ""
             warnings.append(f"{name} is set, but there is no such setting.{hint}")

@@ -28,11 +28,7 @@ ALL = "mean,tangents,covariance,score"
 
 @dataclass(frozen=True)
 class Mixture:
-<<<<<<< HEAD
     """The distribution, in the model's units."""
-=======
-    """The mixture, in the model's units."""
->>>>>>> main
 
     m: Any  # (d,)
     u: Any  # (d,)
@@ -43,11 +39,7 @@ class Mixture:
         return self.C + SIGMA**2 * np.eye(D)
 
     def weights(self) -> dict[str, Any]:
-<<<<<<< HEAD
         """The weights of the auto-encoder that minimises the denoising criterion here."""
-=======
-        """Weights of the auto-encoder that minimises the denoising criterion on this mixture."""
->>>>>>> main
         v = np.linalg.solve(self.S, self.u)
         W = np.vstack([SMALL * np.eye(D), v])  # (d + 1, d)
         V = np.hstack([self.C @ np.linalg.inv(self.S) / SMALL, SIGMA**2 * v[:, None]])  # (d, d + 1)
@@ -72,11 +64,7 @@ class Mixture:
         return mean, within + np.einsum("k,ki,kj->ij", w, means - mean, means - mean)
 
     def log_density(self, z: Any) -> float:
-<<<<<<< HEAD
         """The log-density of X + σε at z, up to a constant."""
-=======
-        """Log density of X + σε, up to a constant."""
->>>>>>> main
         away = z - np.array([self.m + self.u, self.m - self.u])
         return float(np.log(np.exp(
             -np.einsum("ki,ij,kj->k", away, np.linalg.inv(self.S), away) / 2
@@ -103,11 +91,7 @@ def served(
 
 @pytest.fixture(scope="module")
 def z() -> Any:
-<<<<<<< HEAD
     """Points between the two components and around them: (40, d)."""
-=======
-    """Points between the two components and around them."""
->>>>>>> main
     return np.random.default_rng(9).standard_normal((40, D)) * 1.3
 
 
@@ -141,11 +125,7 @@ def test_the_score_is_the_gradient_of_the_smoothed_log_density(served: Any, z: A
         np.testing.assert_allclose(np.array(body["score"][i]) * units.scale, slope, atol=2e-3)
 
 
-<<<<<<< HEAD
 def test_json_and_binary_responses_have_the_same_bits(served: Any, z: Any) -> None:
-=======
-def test_json_and_binary_answers_have_the_same_bits(served: Any, z: Any) -> None:
->>>>>>> main
     http, _, units = served
     x = units.to_user(z)
     stream = io.BytesIO()
@@ -159,13 +139,8 @@ def test_json_and_binary_answers_have_the_same_bits(served: Any, z: Any) -> None
     assert all(np.array_equal(arrays[name], as_json[name]) for name in arrays)
 
 
-<<<<<<< HEAD
 def test_gibbs_visits_both_components_equally_often(served: Any) -> None:
     """Its stationary law is the mixture, so half of the samples lie on each side of m."""
-=======
-def test_gibbs_visits_both_components_as_often(served: Any) -> None:
-    """The chain samples the mixture, so half of the samples lie on either side of m."""
->>>>>>> main
     http, truth, units = served
     request = {"walkers": 200, "steps": 60, "thin": 20, "burn_in": 40, "seed": 1}
     samples = np.array(http.post("/sample", json=request).json()["samples"])

@@ -164,7 +164,7 @@ def test_the_page_asks_for_a_key_keeps_it_and_sends_it(
     page.until(dialog.is_visible)
     page.page.locator("#key-input").fill("wrong")
     page.page.keyboard.press("Enter")
-    page.until(lambda: "not known" in page.text("key-reason"))
+    page.until(lambda: "is unknown" in page.text("key-reason"))
     page.page.locator("#key-later").click()
     page.until(lambda: page.text("notice-action") == "Enter the key")
     page.click("notice-action")
