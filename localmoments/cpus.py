@@ -1,9 +1,9 @@
-"""How many CPUs this process may use: its affinity, and the quota of its container.
+"""The number of CPUs that this process may use: its affinity and the quota of its container.
 
-A quota does not hide the machine's other CPUs: who starts a thread for each of them is stopped for
-the rest of every period once the threads together have used the quota up. Version 2 of control
-groups keeps it in `cpu.max`, version 1 in `cpu.cfs_quota_us` and `cpu.cfs_period_us`; each group
-above may have one of its own.
+A container with a quota still sees all CPUs of the machine. A process that starts one thread for
+each of them uses up the quota early in every period and is then paused for the rest of it. Control
+groups of version 2 store the quota in `cpu.max`, those of version 1 in `cpu.cfs_quota_us` and
+`cpu.cfs_period_us`. Every parent group can have a quota too.
 """
 
 import os
@@ -14,18 +14,23 @@ GROUPS, OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 def available_cpus(groups: Path = GROUPS, own: Path = OWN) -> int:
-    """At least 1."""
-    quotas = [quota(text) for text in _quota_texts(groups, _text(own))]
-    return usable(_affinity(), [q for q in quotas if q is not None])
+    """Return the number of CPUs that this process may use, at least 1.
+
+    Args:
+        groups: where the control groups are mounted.
+        own: the file that names the groups of this process.
+    """
+    quotas = [parse_quota(text) for text in _quota_texts(groups, _text(own))]
+    return count_usable(_affinity(), [q for q in quotas if q is not None])
 
 
-def usable(cpus: int, quotas: list[float]) -> int:
-    """Whole CPUs within every limit. Half a CPU is left to the event loop."""
+def count_usable(cpus: int, quotas: list[float]) -> int:
+    """Return the whole CPUs within all limits, at least 1. A fraction of a CPU is not counted."""
     return max(1, int(min([cpus, *quotas])))
 
 
-def quota(text: str) -> float | None:
-    """CPUs of "200000 100000"; nothing for "max 100000", "-1 100000" and what is not understood."""
+def parse_quota(text: str) -> float | None:
+    """Parse a quota: "200000 100000" is 2 CPUs. None for "max 100000", "-1 100000" and the like."""
     try:
         most, period = map(int, text.split())
     except ValueError:
@@ -34,7 +39,7 @@ def quota(text: str) -> float | None:
 
 
 def group_folders(own: str, groups: PurePosixPath) -> Iterator[tuple[PurePosixPath, int]]:
-    """Every folder whose quota counts, and its version, from the lines of /proc/self/cgroup.
+    """Yield every folder with a quota of this process, and its version, from /proc/self/cgroup.
 
     0::/system.slice/a.service          version 2
     4:cpu,cpuacct:/docker/0123          version 1; in a container its folder is often the root

@@ -1,16 +1,16 @@
-"""Ctrl-C and SIGTERM, where an exception in the midst of something would do harm."""
+"""Ctrl-C and SIGTERM around code that must not be interrupted by an exception."""
 
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-ENDS = (signal.SIGTERM, signal.SIGINT)
+ENDS = (signal.SIGTERM, signal.SIGINT)  # the signals that end a process
 
 
 @contextmanager
-def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Both within the block; as before after it."""
+def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Call `handler` for both signals during the block; restore the old handlers after it."""
     before = {number: signal.signal(number, handler) for number in ENDS}
     try:
         yield
@@ -20,15 +20,15 @@ def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[Non
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
-    """What arrives within the block, arrives at its end, for whoever handled it before.
+def delay_signals() -> Iterator[None]:
+    """Deliver signals that arrive during the block at its end, to the handler from before.
 
-    An import of torch or onnxruntime may abort at an exception or fail with another, and torch's
-    exporter says in many lines that it failed. (To block signals is not enough: another thread of
-    the process would take them.)
+    An exception during the import of torch or onnxruntime can abort the process or leave the
+    module half imported, and torch's exporter turns it into a long error of its own. Blocking the
+    signals would not be enough, because another thread of the process would receive them.
     """
     arrived: list[int] = []
-    with handled_by(lambda number, frame: arrived.append(number)):
+    with handle_signals(lambda number, frame: arrived.append(number)):
         yield
     for number in arrived[:1]:
         signal.raise_signal(number)

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from localmoments.errors import SettingsError
-from localmoments.signals import ENDS, held_back
+from localmoments.signals import ENDS, delay_signals
 from service import settings as all_settings
 from service.http.keys import SCOPES, new_key, read_keys
 from service.listening import bind, warn_if_open
@@ -143,7 +143,7 @@ def _serve(flags: dict[str, str]) -> int:
     if not keys:
         warn_if_open(listener)
     with _open_store(settings) as store_url:
-        with held_back():  # an import of onnxruntime must not be interrupted by a signal
+        with delay_signals():  # an import of onnxruntime must not be interrupted by a signal
             from service.server import Server
 
         sys.setswitchinterval(SWITCH_SECONDS)

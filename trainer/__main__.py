@@ -145,25 +145,25 @@ ADD_ARGUMENTS = {
 
 def fit(argv: list[str], prog: str) -> int:
     """`localmoments fit`; returns the exit status."""
-    return _run_in_own_process("fit", argv, prog)
+    return _start("fit", argv, prog)
 
 
 def evaluate(argv: list[str], prog: str) -> int:
     """`localmoments evaluate`; returns the exit status."""
-    return _run_in_own_process("evaluate", argv, prog)
+    return _start("evaluate", argv, prog)
 
 
 def export(argv: list[str], prog: str) -> int:
     """`localmoments export`; returns the exit status."""
-    return _run_in_own_process("export", argv, prog)
+    return _start("export", argv, prog)
 
 
 def data(argv: list[str], prog: str) -> int:
     """`localmoments data`; returns the exit status."""
-    return _run_in_own_process("data", argv, prog)
+    return _start("data", argv, prog)
 
 
-def _run_in_own_process(command: str, argv: list[str], prog: str) -> int:
+def _start(command: str, argv: list[str], prog: str) -> int:
     # Both are read when the library is loaded. Threads that spin while they wait make a step
     # several times slower on a shared machine; onnxruntime otherwise sends telemetry.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -193,10 +193,15 @@ def run(command: str, argv: list[str], prog: str) -> int:
 
 def main() -> int:
     """`python -m trainer COMMAND ...`"""
-    parser = argparse.ArgumentParser(prog="python -m trainer", description="See localmoments.")
-    parser.add_argument("command", choices=DESCRIPTIONS)
+    parser = argparse.ArgumentParser(
+        prog="python -m trainer",
+        usage="python -m trainer [--help] COMMAND ...",
+        description="\n".join(f"{name:<10}{text}" for name, text in DESCRIPTIONS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", choices=DESCRIPTIONS, help=argparse.SUPPRESS)
     command = parser.parse_args(sys.argv[1:2]).command
-    return _run_in_own_process(command, sys.argv[2:], f"python -m trainer {command}")
+    return _start(command, sys.argv[2:], f"python -m trainer {command}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from localmoments.artefact import MANIFEST
 from localmoments.errors import ArtefactError
-from localmoments.signals import held_back
+from localmoments.signals import delay_signals
 from trainer.config import (
     Recipe,
     apply_settings,
@@ -43,13 +43,13 @@ def fit(args: argparse.Namespace) -> None:
         run = find_run(args)
         recipe = run.read_recipe()
         prepared = _prepare(recipe, load(recipe.data, run.staging))
-    with held_back():
+    with delay_signals():
         from trainer.pipeline import train_and_export
     train_and_export(recipe, prepared, run, args.models)
 
 
 def _prepare(recipe: Recipe, dataset: Dataset) -> "Prepared":
-    with held_back():  # an interruption would leave torch half imported
+    with delay_signals():  # an interruption would leave torch half imported
         from trainer.prepare import prepare
     return prepare(recipe, dataset)
 
@@ -59,7 +59,7 @@ def export(args: argparse.Namespace) -> None:
     folder = Path(args.run)
     is_artefact = (folder / MANIFEST).exists()
     recipe = None if is_artefact else RunFolder(folder).read_recipe()
-    with held_back():
+    with delay_signals():
         from trainer import pipeline
     if recipe is None:
         pipeline.export_artefact(folder, args.data, args.models)
@@ -70,7 +70,7 @@ def export(args: argparse.Namespace) -> None:
 def evaluate(args: argparse.Namespace) -> None:
     """Measure a model and write the results into its artefact."""
     folder = find_artefact(args.artefact, args.models)
-    with held_back():
+    with delay_signals():
         from trainer.evaluate.command import evaluate_artefact
     evaluate_artefact(args, folder)
 

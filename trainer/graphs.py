@@ -34,7 +34,7 @@ from onnxscript import optimizer
 from torch import Tensor, nn
 
 from localmoments.artefact import WEIGHTS, Shape
-from localmoments.signals import held_back
+from localmoments.signals import delay_signals
 from trainer.autoencoder import AutoEncoder
 from trainer.errors import ExportError
 from trainer.interrupts import INTERRUPT
@@ -154,7 +154,7 @@ def write_graph(name: str, spec: GraphSpec, folder: Path) -> Path:
         ExportError: if the graph cannot be exported or computes something else.
     """
     INTERRUPT.check()
-    with held_back():
+    with delay_signals():
         model = _to_onnx(spec)
     offsets = weight_offsets(folder / WEIGHTS)
     for tensor in model.graph.initializer:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from localmoments.signals import ENDS, handled_by
+from localmoments.signals import ENDS, handle_signals
 
 
 class Interrupted(Exception):
@@ -30,7 +30,7 @@ class StopFlag:
     @contextmanager
     def handle_signals(self) -> Iterator["StopFlag"]:
         """Handle Ctrl-C and SIGTERM during the block."""
-        with handled_by(self):
+        with handle_signals(self):
             yield self
 
 

@@ -5,7 +5,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from localmoments.cpus import available_cpus, group_folders, quota, usable
+from localmoments.cpus import available_cpus, count_usable, group_folders, parse_quota
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def _eight(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )  # fmt: skip
 def test_a_quota_is_read_as_cpus(text: str, expected: float | None) -> None:
-    assert quota(text) == expected
+    assert parse_quota(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_quota_is_read_as_cpus(text: str, expected: float | None) -> None:
     [(8, [], 8), (8, [2.0], 2), (8, [2.9], 2), (8, [0.5], 1), (2, [99.0], 2), (8, [4.0, 3.0], 3)],
 )
 def test_the_least_limit_holds_in_whole_cpus(cpus: int, quotas: list[float], expected: int) -> None:
-    assert usable(cpus, quotas) == expected
+    assert count_usable(cpus, quotas) == expected
 
 
 def test_every_group_above_counts_in_both_versions() -> None:

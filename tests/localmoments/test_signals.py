@@ -1,4 +1,4 @@
-"""A signal that is held back comes later, and is not lost."""
+"""A delayed signal arrives later and is not lost."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from localmoments.signals import ENDS, held_back
+from localmoments.signals import ENDS, delay_signals
 
 
 class Asked(Exception):
@@ -27,22 +27,22 @@ def _as_it_was() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", ENDS)
-class TestHeldBack:
-    def test_it_arrives_at_the_end_of_the_block_for_who_handled_it_before(
+class TestDelaySignals:
+    def test_a_signal_reaches_the_earlier_handler_at_the_end_of_the_block(
         self, number: int
     ) -> None:
         reached = []
-        with pytest.raises(Asked, match=str(int(number))), held_back():
+        with pytest.raises(Asked, match=str(int(number))), delay_signals():
             os.kill(os.getpid(), number)
             reached.append("the end of the block")
         assert reached
 
-    def test_also_where_there_are_other_threads(self, number: int) -> None:
+    def test_a_signal_is_delayed_with_other_threads_too(self, number: int) -> None:
         over, reached = threading.Event(), []
         idle = threading.Thread(target=over.wait)
         idle.start()
         try:
-            with pytest.raises(Asked), held_back():
+            with pytest.raises(Asked), delay_signals():
                 os.kill(os.getpid(), number)
                 reached.append("the end of the block")
         finally:
@@ -50,12 +50,12 @@ class TestHeldBack:
             idle.join()
         assert reached
 
-    def test_the_handlers_are_those_of_before(self, number: int) -> None:
-        with held_back():
+    def test_the_handlers_are_restored(self, number: int) -> None:
+        with delay_signals():
             assert signal.getsignal(number) is not ask
         assert signal.getsignal(number) is ask
 
-    def test_an_error_of_the_block_is_said_as_it_is(self, number: int) -> None:
-        with pytest.raises(ValueError, match="a bad graph"), held_back():
+    def test_an_error_of_the_block_is_raised_unchanged(self, number: int) -> None:
+        with pytest.raises(ValueError, match="a bad graph"), delay_signals():
             os.kill(os.getpid(), number)
             raise ValueError("a bad graph")

@@ -33,7 +33,7 @@ from trainer.kernels import make_kernels
 
 Maker = Callable[..., AutoEncoder]
 
-LARGEST_CONSTANT = 64  # numbers that a graph may keep to itself: sizes, factors, frequencies
+LARGEST_CONSTANT = 64  # elements of a constant inside a graph: sizes, factors, frequencies
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ CASES: dict[str, tuple[Architecture, list[str], str]] = {
         Architecture(5, (7, 4), "softplus", "sigmoid", tied=True), ["moment"], "polynomial",
     ),
     "linear": (Architecture(6, (4,), "linear"), ["decode", "walkjump"], "auto"),
-    "a table's, residual and told its level": (
+    "a table, residual and conditioned": (
         Architecture(10, (128,), "silu", blocks=1, conditioned=True), ["moments", "gibbs"], "auto",
     ),
 }  # fmt: skip
