@@ -1,9 +1,8 @@
 """The affine map between the user's units and the model's: z = (x - shift) / scale.
 
-Means map back by x = D z + shift and covariances by D C D with D = diag(scale). The map is done
-in double precision where float32 would lose something, such as a column of seconds since 1970.
-Where no shift is large beside its scale, as with pixels, float32 holds all that the model's own
-float32 knew, in half the bytes and half the digits.
+Means map back by x = D z + shift and covariances by D C D, with D = diag(scale). The map uses
+double precision if float32 would lose digits, as for a column of seconds since 1970. If no shift is
+large compared with its scale, as for pixels, float32 keeps all digits of the model's own float32.
 """
 
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ SMALL_SHIFT = 8.0  # in scales
 
 @dataclass(frozen=True)
 class Normaliser:
-    """Per-feature affine map; `shift` and `scale` have shape (d,), every scale is positive."""
+    """An affine map per column; shift and scale are (d,), and every scale is positive."""
 
     shift: Doubles
     scale: Doubles
@@ -40,7 +39,7 @@ class Normaliser:
 
     @cached_property
     def dtype(self) -> np.dtype[np.floating]:
-        """What holds values in the user's units as exactly as the model knew them."""
+        """The type that holds values in the units of the data without losing digits."""
         small = np.all(np.abs(self.shift) <= SMALL_SHIFT * self.scale)
         reached = FARTHEST * self.scale.max() < np.finfo(np.float32).max / 2
         return np.dtype(np.float32 if small and reached else np.float64)
@@ -54,13 +53,13 @@ class Normaliser:
         return self.scale.astype(self.dtype), self.shift.astype(self.dtype)
 
     def to_model(self, x: NDArray[np.generic]) -> Floats:
-        """User's units to the model's."""
+        """Convert rows from the units of the data to model units."""
         if self.is_identity:
             return np.ascontiguousarray(x, dtype=np.float32)
-        moved: Doubles = np.asarray(x, dtype=np.float64)
+        offset: Doubles = np.asarray(x, dtype=np.float64)
         if self._shifts:
-            moved = moved - self.shift
-        return (moved / self.scale).astype(np.float32)
+            offset = offset - self.shift
+        return (offset / self.scale).astype(np.float32)
 
     @overload
     def to_user(self, z: Doubles) -> Doubles: ...
@@ -68,7 +67,7 @@ class Normaliser:
     def to_user(self, z: Floats) -> Reals: ...
 
     def to_user(self, z: Reals) -> Reals:
-        """Model's units to the user's; of float32, as `dtype`."""
+        """Convert rows from model units to the units of the data; float32 becomes `dtype`."""
         if z.dtype == np.float64:
             return z * self.scale + self.shift
         if self.is_identity:
@@ -78,18 +77,18 @@ class Normaliser:
         return x + shift if self._shifts else x
 
     def within(self, distance: float) -> tuple[float, float]:
-        """What every feature may be, and be within a distance in the model's units."""
+        """Return the range in which every column is within a distance, in model units."""
         if distance not in self._reaches:
             low, high = self.shift - distance * self.scale, self.shift + distance * self.scale
             self._reaches[distance] = float(low.max()), float(high.min())
         return self._reaches[distance]
 
     def covariance_to_user(self, covariance: NDArray[np.floating]) -> Doubles:
-        """C in the model's units to D C D in the user's; (..., d, d)."""
+        """Convert C in model units to D C D in the units of the data; (..., d, d)."""
         return np.asarray(covariance, np.float64) * self.scale[:, None] * self.scale[None, :]
 
     def score_to_user(self, score: NDArray[np.floating]) -> Doubles:
-        """A gradient of a log density, per model unit, to one per user's unit."""
+        """Convert the gradient of a log density from model units to the units of the data."""
         return np.asarray(score, dtype=np.float64) / self.scale
 
 

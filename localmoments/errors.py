@@ -1,33 +1,33 @@
-"""Everything that can go wrong and has a name; each message is one sentence for a person.
+"""The exception tree. Each message is one or two sentences for a person.
 
 LocalMomentsError
 ├── ArtefactError            a model folder is missing, incomplete, altered or not understood
-├── SettingsError            the service cannot start as it was told to
-├── NoModelError             there is no usable model at all
-├── UnusableAnswerError      a model gave NaN or infinity
-├── StoreError               the chain store does not answer, or not in time
-├── ComputeError             the computation failed, and so everything that waited for it
-├── DrainingError            the service is about to end and begins nothing new
-└── RequestError             the caller asked for what cannot be given
-    ├── InputError           the numbers or the parameters do not fit
-    │   └── UsedKeyError     a key that stands for another chain already
-    ├── DivergedError        a chain diverged, mostly because of its scale
+├── SettingsError            a setting is wrong, and the service does not start
+├── NoModelError             no model can be served
+├── UnusableAnswerError      a model returned NaN or infinity
+├── StoreError               the chain store does not answer in time
+├── ComputeError             the computation failed and is restarted
+├── DrainingError            the service is shutting down
+└── RequestError             the caller can correct the request
+    ├── InputError           numbers or parameters do not fit
+    │   └── UsedKeyError     an Idempotency-Key was used for another request
+    ├── DivergedError        a chain diverged; usually its scale is too large
     ├── TooLargeError        more than the limits allow
-    ├── UnknownModelError    no model of that name, or not in that version
-    ├── UnknownChainError    no chain of that id, or another caller's
-    ├── ExpiredChainError    the chain was there and is no more
-    ├── BusyChainError       another call is moving the chain
-    ├── StaleChainError      the chain cannot go on from that step, or not as it was made
-    ├── MediaTypeError       a body in a format that is not read here
-    ├── NotAcceptableError   an answer in a format that is not written here
-    ├── SlowBodyError        a body that does not arrive in time
-    ├── NoKeyError           no API key, or one that is not known
-    ├── ScopeError           an API key that does not allow this
-    ├── RateError            more requests or more work than the key's limits allow
-    ├── OverloadError        more work than the machine has room for at the moment
-    └── LateError            not done by the time that the caller gave
+    ├── UnknownModelError    no model of that name or version
+    ├── UnknownChainError    no chain of that id that the caller may see
+    ├── ExpiredChainError    the chain expired or was deleted
+    ├── BusyChainError       another call is using the chain
+    ├── StaleChainError      the chain cannot continue from that step or model
+    ├── MediaTypeError       the body has an unsupported format
+    ├── NotAcceptableError   no supported format is acceptable to the caller
+    ├── SlowBodyError        the body did not arrive in time
+    ├── NoKeyError           the API key is missing or unknown
+    ├── ScopeError           the API key does not allow this
+    ├── RateError            the API key's rate limit is used up
+    ├── OverloadError        the service is overloaded
+    └── LateError            the caller's time limit has passed
 
-Over HTTP each has one status; the table stands in service/http/problems.py.
+Over HTTP each has one status; the table is in service/http/problems.py.
 """
 
 from typing import Any
@@ -36,8 +36,10 @@ from typing import Any
 class LocalMomentsError(Exception):
     """Base of every error that this software raises on purpose.
 
-    `facts` are for programs: they stand beside the sentence in the answer. `retry_after` is the
-    time in seconds after which the same request may succeed, where that is known.
+    Args:
+        sentence: what went wrong, and what to do about it.
+        retry_after: seconds after which the same request may succeed, if known.
+        facts: values for programs; they become fields of the problem document.
     """
 
     def __init__(self, sentence: str, *, retry_after: float | None = None, **facts: Any) -> None:

@@ -1,4 +1,4 @@
-"""The algebra of local moments, from r(x), the products A v and α (paper, section 3.3, appendix).
+"""The algebra of local moments at a point, from r(x), eigenpairs of A and α (paper, section 3.3).
 
     asymptotic   mean r                        covariance α A
     inverted     mean x + (I - A)⁻¹ (r - x)    covariance α (I - A)⁻¹ A
@@ -17,11 +17,11 @@ The inverted mean is the paper's (I - J)⁻¹ (r - J x) rewritten as x plus a co
 J's place, so that one eigen-decomposition serves both estimators.
 
 In the data's units, D = diag(scale), the covariance is D C D. Its leading pairs come from
-the leading pairs of D A D (`scaled_moments`), or from all d pairs of A (`in_user_units`); a few
-pairs of A do not determine them. The eigenpairs come from localmoments.spectrum.
+the leading pairs of D A D (`estimate_scaled_moments`), or from all d pairs of A
+(`convert_to_data_units`); a few pairs of A do not determine them. The eigenpairs come from
+localmoments.spectrum.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from localmoments.arrays import Doubles
 from localmoments.columns import Normaliser
-from localmoments.spectrum import Spectrum, full_spectrum, leading_spectrum
+from localmoments.spectrum import Spectrum
 
 Estimator = Literal["asymptotic", "inverted"]
 Units = Literal["data", "standard"]  # the user's, or the model's own
@@ -58,40 +58,27 @@ class PointMoments:
 
 @dataclass(frozen=True)
 class Spread:
-    """How far the data reaches, from points of it in the model's units; (n, d)."""
+    """How far the data reach, from some of their points in model units; (n, d)."""
 
     points: NDArray[np.floating]
 
     def along(self, U: Doubles) -> tuple[Doubles, Doubles, Doubles]:
-        """Variance, least and largest coordinate along each row of U; (k,) each."""
+        """Return the variance, the least and the largest coordinate along each row of U; (k,)."""
         at = np.asarray(self.points, np.float64) @ U.T  # (n, k)
         return at.var(axis=0), at.min(axis=0), at.max(axis=0)
 
     def within_columns(self, mean: Doubles, r: Doubles) -> Doubles:
-        """The mean with every column moved into the points' range, or as far as r; (d,)."""
+        """Move every column of the mean into the range of the points and r; (d,)."""
         low, high = self.points.min(axis=0), self.points.max(axis=0)
         return np.clip(mean, np.minimum(low, r), np.maximum(high, r))
 
     @property
     def is_known(self) -> bool:
+        """True if there are enough points to know a variance to a factor of two."""
         return len(self.points) >= FEWEST_POINTS
 
 
-def spectrum_of(
-    products: Callable[[Doubles], Doubles],
-    dims: int,
-    rank: int,
-    toward: Doubles | None = None,
-    scale: Doubles | None = None,
-) -> Spectrum:
-    """At least `rank` leading eigenpairs of A, or of D A D with D = diag(scale): from the whole
-    matrix where d is small, else by Krylov."""
-    if dims <= FULL_JACOBIAN_DIMS:
-        return full_spectrum(products(np.eye(dims)), scale)
-    return leading_spectrum(products, dims, rank, toward, scale)
-
-
-def local_moments(
+def estimate_moments(
     x: NDArray[np.floating],
     r: NDArray[np.floating],
     spectrum: Spectrum,
@@ -99,7 +86,7 @@ def local_moments(
     estimator: Estimator,
     spread: Spread | None = None,
 ) -> PointMoments:
-    """Mean, covariance and score at x in the units of x, from eigenpairs of A.
+    """Return mean, covariance and score at x in the units of x, from eigenpairs of A.
 
     With k < d eigenpairs the inverted mean takes A for zero outside their span, where
     (I - A)⁻¹ is the identity.
@@ -109,8 +96,8 @@ def local_moments(
     score = (r64 - x64) / alpha
     if estimator == "asymptotic":
         return PointMoments(r64, alpha * λ, _fix_signs(U), score)
-    gain, moved, shrunk = _bound_gain(U, λ, U @ r64, U @ x64, alpha, spread)
-    mean = r64 + moved @ U  # x + (I - A)⁻¹ (r - x)
+    gain, shift, shrunk = _bound_gain(U, λ, U @ r64, U @ x64, alpha, spread)
+    mean = r64 + shift @ U  # x + (I - A)⁻¹ (r - x)
     if shrunk and spread is not None and spread.is_known:
         mean = spread.within_columns(mean, r64)
     order = np.argsort(-gain, kind="stable")  # a bound may change it
@@ -120,31 +107,31 @@ def local_moments(
 def _bound_gain(
     U: Doubles, λ: Doubles, r: Doubles, x: Doubles, alpha: float, spread: Spread | None
 ) -> tuple[Doubles, Doubles, int]:
-    """λ / (1 - λ), the mean's way from r along each eigenvector, and how many of them were bounded.
+    """Return λ / (1 - λ), the mean's shift from r along U, and how many directions were bounded.
 
     r and x are coordinates along U; (k,).
     """
-    clipped = λ >= LARGEST
+    is_clipped = λ >= LARGEST
     free = np.minimum(λ, LARGEST)
     free = free / (1.0 - free)
     if spread is None or not spread.is_known:
-        gain = np.where(clipped, λ, free)
-        return gain, gain * (r - x), int(clipped.sum())
+        gain = np.where(is_clipped, λ, free)
+        return gain, gain * (r - x), int(is_clipped.sum())
     variance, low, high = spread.along(U)
     gain = np.minimum(free, np.maximum(SLACK * variance / alpha, λ))  # never below asymptotic
-    wanted = r + gain * (r - x)
-    mean = np.clip(wanted, np.minimum(low, r), np.maximum(high, r))
-    return gain, mean - r, int((clipped | (gain < free) | (mean != wanted)).sum())
+    unbounded = r + gain * (r - x)
+    mean = np.clip(unbounded, np.minimum(low, r), np.maximum(high, r))
+    return gain, mean - r, int((is_clipped | (gain < free) | (mean != unbounded)).sum())
 
 
-def scaled_moments(
+def estimate_scaled_moments(
     x: NDArray[np.floating],
     r: NDArray[np.floating],
     spectrum: Spectrum,
     alpha: float,
     normaliser: Normaliser,
 ) -> PointMoments:
-    """Asymptotic moments in the user's units, from eigenpairs of D A D; x and r in the model's."""
+    """Return asymptotic moments in data units, from eigenpairs of D A D; x, r in model units."""
     x64, r64 = np.asarray(x, np.float64), np.asarray(r, np.float64)
     return PointMoments(
         normaliser.to_user(r64),
@@ -154,8 +141,8 @@ def scaled_moments(
     )
 
 
-def in_user_units(moments: PointMoments, normaliser: Normaliser) -> PointMoments:
-    """The same moments in the units of the user's data: D m + shift and the spectrum of D C D.
+def convert_to_data_units(moments: PointMoments, normaliser: Normaliser) -> PointMoments:
+    """Convert moments to the units of the data: D m + shift and the spectrum of D C D.
 
     Columns of different scales need all d pairs: raises ValueError for fewer.
     """
@@ -172,7 +159,10 @@ def in_user_units(moments: PointMoments, normaliser: Normaliser) -> PointMoments
 
 
 def _fix_signs(tangents: Doubles) -> Doubles:
-    """A tangent's sign means nothing. Its largest component is made positive, so that the same
-    point gives the same answer whichever way the eigenpairs were found."""
+    """Make the largest component of each tangent positive.
+
+    The sign of an eigenvector is arbitrary. Fixing it makes the result independent of the method
+    that found the eigenpairs.
+    """
     peaks = np.take_along_axis(tangents, np.abs(tangents).argmax(axis=1)[:, None], axis=1)
     return np.ascontiguousarray(tangents * np.where(peaks < 0, -1.0, 1.0))

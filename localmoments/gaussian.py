@@ -1,4 +1,4 @@
-"""Gaussians given what is known of them: columns, or any linear measurements, with their errors.
+"""Gaussians given measurements: known columns, or any linear measurements with errors.
 
 For X ~ N(r, P) and a measurement y = H X + √S η, with S = diag(s²),
 
@@ -45,7 +45,7 @@ class Measurement:
         return cls(H, y, np.where(mask, np.square(std), 0.0))
 
     def with_error(self, variance: Doubles) -> "Measurement":
-        """The same with a further independent error; variance is (...), one for each row."""
+        """Add an independent error to all measurements; variance is (...), one per row."""
         measures = np.any(self.H != 0, axis=-1)
         further = np.where(measures, variance[..., None], 0.0)
         return Measurement(self.H, self.y, self.variance + further)
@@ -60,11 +60,11 @@ class Gaussian:
 
     @classmethod
     def of_products(cls, mean: Doubles, A: Doubles, t: float) -> "Gaussian":
-        """N(mean, t²A₊), A₊ being A's symmetric part without its negative eigenvalues."""
+        """Make N(mean, t²A₊), where A₊ is A's symmetric part without negative eigenvalues."""
         λ, U = np.linalg.eigh((A + np.swapaxes(A, -1, -2)) / 2)
         λ = t**2 * np.maximum(λ, 0.0)
         local = cls(mean, (U * λ[..., None, :]) @ np.swapaxes(U, -1, -2))
-        local.__dict__["_pairs"] = λ, U  # so that a draw need not find them again
+        local.__dict__["_pairs"] = λ, U  # the cached property: a draw needs no second eigh
         return local
 
     @cached_property
@@ -73,28 +73,28 @@ class Gaussian:
 
     @property
     def least_variance(self) -> Doubles:
-        """Of all directions, so no set of columns has an eigenvalue below it; (...)."""
+        """The smallest eigenvalue; no submatrix of the covariance has a smaller one; (...)."""
         least: Doubles = self._pairs[0].min(axis=-1)
         return least
 
     def draw(self, ε: Doubles) -> Doubles:
-        """mean + covariance^{1/2} ε; (..., d)."""
+        """Return mean + covariance^{1/2} ε; (..., d)."""
         λ, U = self._pairs
         return self.mean + _apply(U, np.sqrt(λ) * _apply_transposed(U, ε))
 
     def log_density(self, x: Doubles) -> Doubles:
-        """On the covariance's support; (...)."""
+        """Return the log density on the covariance's support; (...)."""
         return _log_density(x - self.mean, *self._pairs)
 
     def given(self, seen: Measurement) -> "Gaussian":
-        """X given the measurement."""
+        """Return the law of X given the measurement."""
         G = gain(self.covariance, seen)  # (..., d, m)
         covariance = self.covariance - G @ (seen.H @ self.covariance)
         mean = self.mean + _apply(G, seen.y - _apply(seen.H, self.mean))
         return Gaussian(mean, (covariance + np.swapaxes(covariance, -1, -2)) / 2)
 
     def log_evidence(self, seen: Measurement) -> Doubles:
-        """log p(y); (...)."""
+        """Return log p(y); (...)."""
         K, size = _innovation(self.covariance, seen)
         away = (seen.y - _apply(seen.H, self.mean)) / size
         log: Doubles = _log_density(away, *_eigenpairs(K)) - np.log(size).sum(axis=-1)
@@ -102,7 +102,7 @@ class Gaussian:
 
 
 def gain(P: Doubles, seen: Measurement) -> Doubles:
-    """P Hᵀ K⁻¹: what a unit of surprise in y moves X by; (..., d, m)."""
+    """Return the Kalman gain P Hᵀ K⁻¹; (..., d, m)."""
     K, size = _innovation(P, seen)
     λ, U = _eigenpairs(K)
     inverse = np.where(λ > 0, 1.0 / np.where(λ > 0, λ, 1.0), 0.0)
@@ -112,7 +112,7 @@ def gain(P: Doubles, seen: Measurement) -> Doubles:
 
 
 def bridge(posterior: Gaussian, y: Doubles, t: float, s: float) -> Gaussian:
-    """The law of X + sε' for s < t, given y = X + tε, where X given y is `posterior`.
+    """Return the law of X + sε' for s < t, given y = X + tε, where X given y is `posterior`.
 
     Between X and y lies a Brownian bridge: given both, the point at level s is
     N(X + q (y - X), s² (1 - q)) with q = s²/t².
@@ -125,7 +125,7 @@ def bridge(posterior: Gaussian, y: Doubles, t: float, s: float) -> Gaussian:
 def draw_given(
     local: Gaussian, seen: Measurement, ε: Doubles, η: Doubles
 ) -> tuple[Doubles, Doubles]:
-    """A draw of X given the measurement, and its conditional mean; both (..., d).
+    """Return a draw of X given the measurement, and its conditional mean; both (..., d).
 
     Matheron's rule: with x ~ N(r, P), X = x + P Hᵀ K⁻¹ (y + √S η - H x). It needs neither K's
     eigenvectors nor the conditional covariance, so it is several times faster than
@@ -133,18 +133,20 @@ def draw_given(
     """
     x, error = local.draw(ε), np.sqrt(seen.variance) * η
     K = seen.H @ local.covariance @ np.swapaxes(seen.H, -1, -2)
+    # A zero row of H measures nothing. A 1 on its diagonal keeps K invertible.
     unused = ~np.any(seen.H != 0, axis=-1)
     K = K + np.where(unused, 1.0, seen.variance)[..., None] * np.eye(K.shape[-1])
-    away = [seen.y + error - _apply(seen.H, x), seen.y - _apply(seen.H, local.mean)]
-    w = np.linalg.solve(K, np.stack(np.broadcast_arrays(*away), axis=-1))  # (..., m, 2)
-    moved = local.covariance @ (np.swapaxes(seen.H, -1, -2) @ w)  # (..., d, 2)
-    return x + moved[..., 0], local.mean + moved[..., 1]
+    residuals = [seen.y + error - _apply(seen.H, x), seen.y - _apply(seen.H, local.mean)]
+    w = np.linalg.solve(K, np.stack(np.broadcast_arrays(*residuals), axis=-1))  # (..., m, 2)
+    shift = local.covariance @ (np.swapaxes(seen.H, -1, -2) @ w)  # (..., d, 2)
+    return x + shift[..., 0], local.mean + shift[..., 1]
 
 
 def _innovation(P: Doubles, seen: Measurement) -> tuple[Doubles, Doubles]:
-    """K with a diagonal of ones, and what it was divided by: D⁻¹ K D⁻¹ and D (..., m).
+    """Return D⁻¹ K D⁻¹ with a diagonal of ones, and D (..., m).
 
-    So that a measurement with a large error does not make the others look like rounding.
+    Without the scaling, one measurement with a large error would push the eigenvalues of the
+    others below CUTOFF.
     """
     K = seen.H @ P @ np.swapaxes(seen.H, -1, -2)
     K = K + seen.variance[..., None] * np.eye(seen.H.shape[-2])
@@ -154,7 +156,7 @@ def _innovation(P: Doubles, seen: Measurement) -> tuple[Doubles, Doubles]:
 
 
 def _eigenpairs(C: Doubles) -> tuple[Doubles, Doubles]:
-    """Eigenvalues (..., d), zero where they are rounding, and eigenvectors as columns."""
+    """Return eigenvalues (..., d), zero below CUTOFF, and eigenvectors as columns."""
     λ, U = np.linalg.eigh(C)
     return np.where(λ > CUTOFF * λ[..., -1:], np.maximum(λ, 0.0), 0.0), U
 

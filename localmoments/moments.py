@@ -3,8 +3,8 @@
 `find_moments` is a generator of graph calls (localmoments.graph_calls). The units decide which
 eigenpairs it needs. In the units of the data, with D = diag(scale):
 
-    asymptotic   pairs of D A D, leading or all                        (scaled_moments)
-    inverted     all pairs of A, unless D is a number, as for images   (in_user_units)
+    asymptotic   pairs of D A D, leading or all                        (estimate_scaled_moments)
+    inverted     all pairs of A, unless D is a number, as for images   (convert_to_data_units)
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from localmoments.estimators import (
     PointMoments,
     Spread,
     Units,
-    in_user_units,
-    local_moments,
-    scaled_moments,
+    convert_to_data_units,
+    estimate_moments,
+    estimate_scaled_moments,
 )
 from localmoments.graph_calls import Call, Calls
 from localmoments.spectrum import Spectrum, block_width, leading_spectra, whole_spectra
@@ -305,9 +305,9 @@ def _estimate(
     """Return the moments at one row, in the units of the spec, with every pair of the spectrum."""
     normaliser, alpha = model.manifest.normaliser, model.alpha(sigma)
     if plan.scale is not None:
-        return scaled_moments(z, r, spectrum, alpha, normaliser)
-    moments = local_moments(z, r, spectrum, alpha, spec.estimator, spread)
-    return in_user_units(moments, normaliser) if spec.units == "data" else moments
+        return estimate_scaled_moments(z, r, spectrum, alpha, normaliser)
+    moments = estimate_moments(z, r, spectrum, alpha, spec.estimator, spread)
+    return convert_to_data_units(moments, normaliser) if spec.units == "data" else moments
 
 
 def _collect(

@@ -9,6 +9,9 @@ from localmoments.errors import SettingsError
 log = logging.getLogger(__name__)
 
 BACKLOG = 2048  # connections that wait to be accepted
+# What the kernel holds of a response that is not yet sent. By default Linux takes 4 MB at once and
+# then pieces of 1.4 MB, so that a slow reader would look like one that does not read at all.
+UNSENT_BYTES = 2**17
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -17,6 +20,8 @@ def bind(host: str, port: int) -> socket.socket:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # connections inherit it from their listener
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         listener.bind(address)
         listener.listen(BACKLOG)
     except (OSError, UnicodeError) as error:

@@ -286,6 +286,7 @@ def list_groups() -> dict[str, list[str]]:
 def warn_unknown() -> list[str]:
     """Return a warning for each environment variable that looks like a setting and is none."""
     known = [field.upper() for field in Settings.model_fields]
+    known += ["DATA", "TEST_ALL"]  # variables of the trainer and of the tests
     warnings = []
     for name in sorted(os.environ):
         if name.startswith(PREFIX) and (suffix := name.removeprefix(PREFIX)) not in known:

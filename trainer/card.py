@@ -1,7 +1,7 @@
-"""card.md: what a model is, how it was trained, what it scored, in words and pictures.
+"""card.md: what a model is, how it was trained, and how well it does, with plots.
 
-The first sentence names every addition to the paper's criterion, so that nobody takes a model for a
-test of the paper that it is not.
+The first sentence names every addition to the paper's criterion, so that nobody takes the figures
+of such a model for a test of the paper.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,37 +18,41 @@ KINDS = {
     "rcae": "An auto-encoder with a contractive reconstruction (eq. L_global of the paper)",
 }
 CAPTIONS = {
-    "samples": "Chains, one per row, left to right",
-    "reconstructions": "Held-out rows, as the model was given them, and reconstructed",
+    "samples": "Samples of the default kernel; for images, one chain per row, left to right",
+    "reconstructions": "Held-out rows, their corrupted versions, and the reconstructions",
     "tangents": "Leading tangents of the local covariance",
     "filters": "First-layer filters",
     "losses": "Loss curves",
-    "classes": "How often each class is drawn",
-    "mixing": "How fast chains forget: autocorrelation, and the way from noise to the data",
+    "classes": "Frequency of each class among samples and real rows",
+    "mixing": "Mixing: autocorrelation, and the distance to equilibrium from noise",
     "bandwidths": "Log-likelihood of validation rows over the bandwidth",
     "neighbours": "Samples and the training images nearest to them",
     "distances": "Distance to the nearest training row, of samples and of held-out rows",
 }
 
 
-def card(manifest: Manifest, pictures: Sequence[str]) -> str:
-    """The card's text; figures are those that the manifest holds."""
+def card(manifest: Manifest, plots: Sequence[str]) -> str:
+    """The text of the card, with the figures of the manifest.
+
+    Args:
+        plots: names of the PNG files to show, in order.
+    """
     parts = [
         f"# {manifest.reference}",
         _first_sentence(manifest),
-        pairs(_facts(manifest)),
+        pairs(_list_facts(manifest)),
         "## Figures",
         figures_text(manifest),
-        *(_picture(manifest, name) for name in pictures),
+        *(_show_plot(manifest, name) for name in plots),
         "## Made by",
         _command(manifest),
-        f"Trained {manifest.created} with {_libraries(manifest)}.",
+        f"Trained {manifest.created} with {_list_libraries(manifest)}.",
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def _first_sentence(m: Manifest) -> str:
-    added = _additions(m)
+    added = _list_additions(m)
     if not added:
         return f"{KINDS[m.kind]}, trained on {_rows(m)}."
     return (
@@ -57,8 +61,8 @@ def _first_sentence(m: Manifest) -> str:
     )
 
 
-def _additions(m: Manifest) -> list[str]:
-    """What the recipe has that the equation does not."""
+def _list_additions(m: Manifest) -> list[str]:
+    """What the recipe adds to the paper's equation."""
     criterion, model = m.recipe.get("criterion", {}), m.recipe.get("model", {})
     added = []
     if _top(criterion.get("hidden_noise", 0.0)) > 0:
@@ -77,7 +81,7 @@ def _additions(m: Manifest) -> list[str]:
 
 
 def _top(level: Any) -> float:
-    """The larger end of a level or range."""
+    """The upper end of a level or range."""
     return float(max(level) if isinstance(level, list | tuple) else level)
 
 
@@ -86,36 +90,36 @@ def _rows(m: Manifest) -> str:
     return f"{m.data.get('training_rows', 0):,} rows of {m.data.get('name', 'data')} ({shape})"
 
 
-def _facts(m: Manifest) -> dict[str, Any]:
+def _list_facts(m: Manifest) -> dict[str, Any]:
     model = m.recipe.get("model", {})
     levels = m.noise_levels
     return {
-        "hidden layers": " → ".join(map(str, model.get("hidden", ()))) + _shape(model),
+        "hidden layers": " → ".join(map(str, model.get("hidden", ()))) + _describe_layers(model),
         "unit": model.get("unit", ""),
         "loss": m.loss,
         "noise level of chains, σ": f"{m.sigma:.4g}"
         + (f" (trained for {levels[0]:g} to {levels[1]:g})" if levels else ""),
         "noise level for clean rows": f"{m.moments_sigma:.4g}",
-        "α": f"{m.alpha:.4g}" + _parts_of_alpha(m),
-        **_noise_on_codes(m),
+        "α": f"{m.alpha:.4g}" + _explain_alpha(m),
+        **_describe_code_noise(m),
         "scale of covariances": "known" if m.covariance_scale == "absolute" else
         "unknown: covariances are right up to one factor, and there is no score",
         "default kernel": f"{m.default_kernel}, scale {m.kernels[m.default_kernel].scale:.4g}",
-        "covariance of a draw": _draw(m),
+        "covariance of a draw": _describe_root(m),
         "rows held out": f"{m.data.get('held_out_rows', 0):,}",
         "data fingerprint": f"`{m.data.get('fingerprint', '')[:23]}`",
     }  # fmt: skip
 
 
-def _shape(model: Mapping[str, Any]) -> str:
-    """Residual blocks and tied weights."""
+def _describe_layers(model: Mapping[str, Any]) -> str:
+    """Residual blocks and tied weights, as an addition to the list of layers."""
     blocks, tied = model.get("blocks", 0), model.get("tied", False)
     each = f", {blocks} residual block{'s' if blocks > 1 else ''} after each" if blocks else ""
     return each + (", tied weights" if tied else "")
 
 
-def _draw(m: Manifest) -> str:
-    """What `gibbs` and `moment` draw with in place of N(0, A) (docs/decisions/0004)."""
+def _describe_root(m: Manifest) -> str:
+    """The covariance that `gibbs` and `moment` draw with in place of A (docs/decisions/0004)."""
     sampling, model = m.recipe.get("sampling", {}), m.recipe.get("model", {})
     root, gain = sampling.get("root", "auto"), sampling.get("gain", 1.0)
     if root == "auto" and m.input_dims <= MATRIX_COLUMNS:
@@ -127,8 +131,8 @@ def _draw(m: Manifest) -> str:
     return f"A (root `{root}`)"
 
 
-def _parts_of_alpha(m: Manifest) -> str:
-    """Input noise is a contraction too, so α is the sum of both, and not the recipe's."""
+def _explain_alpha(m: Manifest) -> str:
+    """The two parts of α: input noise contracts as well, so α is not the recipe's alone."""
     criterion = m.recipe.get("criterion", {})
     noise = criterion.get("input_noise", 0.0)
     if noise == 0:
@@ -136,48 +140,40 @@ def _parts_of_alpha(m: Manifest) -> str:
     return f" ({criterion['alpha']:.4g} + {noise:g}², trained at input noise {noise:g})"
 
 
-def _noise_on_codes(m: Manifest) -> dict[str, str]:
-    """What was trained beside eq. 1, if anything was."""
+def _describe_code_noise(m: Manifest) -> dict[str, str]:
+    """The noise on the code in training, if there was any."""
     criterion = m.recipe.get("criterion", {})
     noise = criterion.get("hidden_noise", 0.0)
     if noise == 0:
         return {}
     parts = " to ".join(f"{level:g}" for level in (noise if isinstance(noise, list) else [noise]))
     floor, again = criterion.get("hidden_floor", 0.0), criterion.get("hidden_return", 0.0)
-    said = f"{parts} of the code's spread, floor {floor:g}, return {again:g}"
-    return {"its chain's noise in training": said}
+    text = f"{parts} of the code's spread, floor {floor:g}, return {again:g}"
+    return {"noise on the code in training": text}
 
 
-def _picture(m: Manifest, name: str) -> str:
+def _show_plot(m: Manifest, name: str) -> str:
     caption = CAPTIONS.get(name.removesuffix(".png"), name)
     if name == "samples.png":
-        caption += f". They begin {_starts(m)}"
+        steps = budget_for(m.input_dims).burn_in
+        caption += f". They start from noise, {steps:,} steps before the first one shown"
     return f"![{caption}]({name})\n\n*{caption}.*"
-
-
-def _starts(m: Manifest) -> str:
-    """Where the pictured chains begin: `evaluate` draws them as its figures are made."""
-    if OPTIONS in m.evaluation:
-        return f"in noise, {budget_for(m.input_dims).burn_in:,} steps before the first one shown"
-    if m.recipe.get("sampling", {}).get("starts", "synthetic") == "data":
-        return "at held-out rows of the data, not in noise"
-    return "at samples of earlier chains, not in noise"
 
 
 def _command(m: Manifest) -> str:
     return (
-        "The recipe stands in `manifest.json`; on the same data, machine and library versions it "
-        "gives these weights again (`--data PATH` where the data lies elsewhere):\n\n"
-        f"```sh\nlocalmoments fit models/{m.name}/{m.version}\n{_evaluation(m)}\n```"
+        "The recipe is in `manifest.json`. On the same data, machine and library versions it "
+        "gives the same weights (use `--data PATH` if the data is elsewhere):\n\n"
+        f"```sh\nlocalmoments fit models/{m.name}/{m.version}\n{_evaluation_command(m)}\n```"
     )
 
 
-def _evaluation(m: Manifest) -> str:
-    """The command that made the figures above, or the one that makes more."""
+def _evaluation_command(m: Manifest) -> str:
+    """The command that computed the figures above, or the one that computes more."""
     options = m.evaluation.get(OPTIONS)
     command = f"localmoments evaluate {m.reference} {options or ''}".rstrip()
-    return f"{command}  # {'these' if options is not None else 'more'} figures and pictures"
+    return f"{command}  # {'these' if options is not None else 'more'} figures and plots"
 
 
-def _libraries(m: Manifest) -> str:
+def _list_libraries(m: Manifest) -> str:
     return ", ".join(f"{k} {v}" for k, v in m.libraries.items())

@@ -10,6 +10,7 @@ everything works; its results go to a separate folder. docs/benchmarks.md descri
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 import traceback
@@ -48,6 +49,7 @@ NAMES = ["rows", *SCENARIOS]
 
 def main() -> None:
     args = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the servers are stopped
     with tempfile.TemporaryDirectory(prefix="lm-bench-models-") as folder:
         setup = make_setup(args, Path(folder))
         body = report.read_results(args.out / "serving.json")

@@ -1,1 +1,1 @@
-"""Models as onnxruntime runs them."""
+"""Run models in batches: jobs, the batcher, the executor and the model repository."""

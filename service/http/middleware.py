@@ -44,7 +44,7 @@ UNLIMITED = POLLED | {"/", "/docs", "/openapi.json", "/sample"}  # not in the in
 UNLIMITED_FOLDERS = ("/web/", "/docs/")
 # A client that retries at once must not take the time that accepted requests need.
 REFUSAL_SECONDS = 0.006
-PIECE_BYTES = 2**18  # a longer body is sent in pieces, so that an unread one is noticed
+PIECE_BYTES = 2**16  # a longer body is sent in pieces, so that an unread one is noticed
 SMOOTHING = 0.05  # weight of the newest request in the mean duration
 
 

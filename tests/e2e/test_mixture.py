@@ -4,7 +4,8 @@ X ~ (N(m + u, C) + N(m - u, C)) / 2 in the model's units, seen through noise σ:
 
     r(z) = m + C S⁻¹ (z - m) + σ² S⁻¹ u tanh(uᵀ S⁻¹ (z - m)),
 
-which one layer of tanh units says: one of them as it stands, and D in their linear range.
+which one layer of tanh units computes: one unit is the tanh above, and D units in their linear
+range make the linear part.
 """
 
 import io
@@ -27,7 +28,7 @@ ALL = "mean,tangents,covariance,score"
 
 @dataclass(frozen=True)
 class Mixture:
-    """The mixture, in the model's units."""
+    """The distribution, in the model's units."""
 
     m: Any  # (d,)
     u: Any  # (d,)
@@ -38,7 +39,7 @@ class Mixture:
         return self.C + SIGMA**2 * np.eye(D)
 
     def weights(self) -> dict[str, Any]:
-        """Weights of the auto-encoder that minimises the denoising criterion on this mixture."""
+        """The weights of the auto-encoder that minimises the denoising criterion here."""
         v = np.linalg.solve(self.S, self.u)
         W = np.vstack([SMALL * np.eye(D), v])  # (d + 1, d)
         V = np.hstack([self.C @ np.linalg.inv(self.S) / SMALL, SIGMA**2 * v[:, None]])  # (d, d + 1)
@@ -50,7 +51,7 @@ class Mixture:
         }
 
     def posterior(self, z: Any) -> tuple[Any, Any]:
-        """E and Cov[X | X + σε = z], component by component: no derivative, no tanh."""
+        """E and Cov[X | X + σε = z], (d,) and (d, d), from the components, without derivatives."""
         gain = self.C @ np.linalg.inv(self.S)
         centres = np.array([self.m + self.u, self.m - self.u])
         away = z - centres
@@ -63,7 +64,7 @@ class Mixture:
         return mean, within + np.einsum("k,ki,kj->ij", w, means - mean, means - mean)
 
     def log_density(self, z: Any) -> float:
-        """Log density of X + σε, up to a constant."""
+        """The log-density of X + σε at z, up to a constant."""
         away = z - np.array([self.m + self.u, self.m - self.u])
         return float(np.log(np.exp(
             -np.einsum("ki,ij,kj->k", away, np.linalg.inv(self.S), away) / 2
@@ -90,14 +91,14 @@ def served(
 
 @pytest.fixture(scope="module")
 def z() -> Any:
-    """Points between the two components and around them."""
+    """Points between the two components and around them: (40, d)."""
     return np.random.default_rng(9).standard_normal((40, D)) * 1.3
 
 
 def test_moments_are_those_of_the_posterior(served: Any, z: Any) -> None:
     http, truth, units = served
-    asked = {"x": units.to_user(z).tolist(), "include": ALL.split(","), "rank": D}
-    body = http.post("/moments", json=asked).json()
+    request = {"x": units.to_user(z).tolist(), "include": ALL.split(","), "rank": D}
+    body = http.post("/moments", json=request).json()
     assert body["covariance_scale"] == "absolute"
     D_, mixed = np.outer(units.scale, units.scale), []
     for i in range(len(z)):
@@ -124,7 +125,7 @@ def test_the_score_is_the_gradient_of_the_smoothed_log_density(served: Any, z: A
         np.testing.assert_allclose(np.array(body["score"][i]) * units.scale, slope, atol=2e-3)
 
 
-def test_json_and_binary_answers_have_the_same_bits(served: Any, z: Any) -> None:
+def test_json_and_binary_responses_have_the_same_bits(served: Any, z: Any) -> None:
     http, _, units = served
     x = units.to_user(z)
     stream = io.BytesIO()
@@ -132,17 +133,17 @@ def test_json_and_binary_answers_have_the_same_bits(served: Any, z: Any) -> None
     parameters = {"include": ALL, "rank": 3}
     as_json = http.post("/moments", json={"x": x.tolist()}, params=parameters).json()
     headers = {"content-type": NPY, "accept": NPZ}
-    answer = http.post("/moments", content=stream.getvalue(), params=parameters, headers=headers)
-    arrays = np.load(io.BytesIO(answer.content))
+    response = http.post("/moments", content=stream.getvalue(), params=parameters, headers=headers)
+    arrays = np.load(io.BytesIO(response.content))
     assert set(arrays) == set(as_json)
     assert all(np.array_equal(arrays[name], as_json[name]) for name in arrays)
 
 
-def test_gibbs_visits_both_components_as_often(served: Any) -> None:
-    """The chain samples the mixture, so half of the samples lie on either side of m."""
+def test_gibbs_visits_both_components_equally_often(served: Any) -> None:
+    """Its stationary law is the mixture, so half of the samples lie on each side of m."""
     http, truth, units = served
-    asked = {"walkers": 200, "steps": 60, "thin": 20, "burn_in": 40, "seed": 1}
-    samples = np.array(http.post("/sample", json=asked).json()["samples"])
+    request = {"walkers": 200, "steps": 60, "thin": 20, "burn_in": 40, "seed": 1}
+    samples = np.array(http.post("/sample", json=request).json()["samples"])
     z = (samples - units.shift) / units.scale
     side = np.sign((z - truth.m) @ np.linalg.solve(truth.S, truth.u))
     assert abs(side.mean()) < 0.25  # 600 samples, hardly independent within a walker

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from localmoments.estimators import local_moments
+from localmoments.estimators import estimate_moments
 from localmoments.graph_calls import Calls, run_calls
 from localmoments.model import Model
 from localmoments.spectrum import (
@@ -250,7 +250,7 @@ def test_the_inverted_mean_does_not_need_every_pair(wide: Model, z: Any, m: Any)
     spectra = run_calls(wide, leading_spectra(z, {}, 1, r.astype(np.float64) - z))
     for row, mean, spectrum in zip(z, r, spectra, strict=True):
         assert len(spectrum.eigenvalues) <= D / 2
-        got = local_moments(row, mean, spectrum, ALPHA, "inverted").mean
+        got = estimate_moments(row, mean, spectrum, ALPHA, "inverted").mean
         assert np.linalg.norm(got - m) < 0.02 * np.linalg.norm(row - m)
 
 

@@ -1,4 +1,4 @@
-"""The card says in words what the manifest says in numbers."""
+"""The card describes what the manifest records."""
 
 import shlex
 from dataclasses import replace
@@ -17,7 +17,7 @@ def manifest(tiny_artefact):
     return manifests.read(tiny_artefact)
 
 
-def test_says_what_it_is_and_how_to_make_it_again(manifest):
+def test_the_card_says_what_the_model_is_and_how_to_train_it_again(manifest):
     text = card(manifest, [])
     assert text.startswith("# tiny@1\n") and KINDS["dae"] in text
     assert "360 rows of mixture (8 columns)" in text
@@ -26,24 +26,24 @@ def test_says_what_it_is_and_how_to_make_it_again(manifest):
 
 
 @pytest.mark.parametrize("options", ["", "--no-search", "--quick --test 'later rows.csv'"])
-def test_the_command_that_made_its_figures_is_the_one_it_shows(manifest, options):
+def test_the_card_shows_the_command_that_computed_its_figures(manifest, options):
     """A search would choose other scales, and so give other figures."""
     figures = {"reconstruction": 0.5, OPTIONS: options}
     text = card(replace(manifest, evaluation=figures), [])
     command = f"localmoments evaluate tiny@1 {options}".rstrip()
-    assert f"\n{command}  # these figures and pictures\n" in text
+    assert f"\n{command}  # these figures and plots\n" in text
     _, name, *words = shlex.split(command)
     shown = make_parser(name, "localmoments").parse_args(words)
     assert format_options(shown) == options
     assert "| options" not in text
 
 
-def test_figures_of_a_fit_are_not_said_to_be_those_of_an_evaluation(manifest):
+def test_the_card_of_a_fit_shows_the_command_for_more_figures(manifest):
     text = card(manifest, [])
-    assert "localmoments evaluate tiny@1  # more figures and pictures" in text
+    assert "localmoments evaluate tiny@1  # more figures and plots" in text
 
 
-def test_shows_every_figure_however_deep(manifest):
+def test_nested_figures_are_shown(manifest):
     figures = {"reconstruction": 0.12345678, "sliced Wasserstein": {"gibbs": 0.5, "rows": 3}}
     text = card(replace(manifest, evaluation=figures), [])
     for line in ("| reconstruction | 0.1235 |", "| sliced Wasserstein, gibbs | 0.5 |",
@@ -51,11 +51,11 @@ def test_shows_every_figure_however_deep(manifest):
         assert line in text
 
 
-def test_without_figures_says_how_to_get_them(manifest):
+def test_a_card_without_figures_says_how_to_get_them(manifest):
     assert "Not evaluated yet" in card(replace(manifest, evaluation={}), [])
 
 
-def test_shows_every_picture_with_a_caption_in_the_order_given(manifest):
+def test_every_plot_is_shown_with_a_caption_in_the_given_order(manifest):
     names = [f"{name}.png" for name in CAPTIONS]
     text = card(manifest, names)
     at = [text.index(f"({name})") for name in names]
@@ -66,7 +66,7 @@ def test_images_are_described_by_their_shape(manifest):
     assert "images of 2×4" in card(replace(manifest, image=(2, 4)), [])
 
 
-def test_a_model_with_input_noise_says_what_its_alpha_is_made_of(manifest):
+def test_the_parts_of_alpha_are_shown_for_a_model_with_input_noise(manifest):
     noisy = {"criterion": {"alpha": 0.25, "input_noise": 0.5}}
     text = card(replace(manifest, alpha=0.5, recipe=manifest.recipe | noisy), [])
     assert "| α | 0.5 (0.25 + 0.5², trained at input noise 0.5) |" in text
@@ -75,24 +75,24 @@ def test_a_model_with_input_noise_says_what_its_alpha_is_made_of(manifest):
     assert "| α | 0.5 |" in card(without, [])
 
 
-def test_a_model_trained_on_its_chains_noise_says_so(manifest):
+def test_noise_on_the_code_in_training_is_shown(manifest):
     criterion = {"hidden_noise": [0.4, 0.9], "hidden_floor": 0.3, "hidden_return": 0.5}
     text = card(replace(manifest, recipe=manifest.recipe | {"criterion": criterion}), [])
     said = "0.4 to 0.9 of the code's spread, floor 0.3, return 0.5"
-    assert f"| its chain's noise in training | {said} |" in text
+    assert f"| noise on the code in training | {said} |" in text
     single = card(replace(manifest, recipe={"criterion": {"hidden_noise": 0.7}}), [])
     assert "| 0.7 of the code's spread, floor 0, return 0 |" in single
-    assert "its chain's noise" not in card(manifest, [])
+    assert "noise on the code" not in card(manifest, [])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_has_words_and_its_article(kind, manifest):
+def test_every_kind_of_model_has_a_description(kind, manifest):
     article = "An " if KINDS[kind].split()[1][0] in "aeiou" else "A "
     assert KINDS[kind].startswith(article)
     assert f"\n\n{KINDS[kind]}, " in card(replace(manifest, kind=kind), [])
 
 
-def test_a_model_of_the_paper_alone_is_presented_as_one(manifest):
+def test_a_model_without_additions_has_none_in_its_first_sentence(manifest):
     plain = {"kind": "cae", "hidden_noise": 0.0, "walkback": 1}
     recipe = manifest.recipe | {"criterion": plain, "model": {"hidden": [4], "tied": True}}
     first = card(replace(manifest, kind="cae", recipe=recipe), []).split("\n\n")[1]
@@ -110,20 +110,21 @@ ADDITIONS = {
 
 
 @pytest.mark.parametrize("case", ADDITIONS)
-def test_a_model_trained_with_additions_says_so_in_its_first_sentence(manifest, case):
+def test_additions_to_the_paper_are_in_the_first_sentence(manifest, case):
     recipe, words = ADDITIONS[case]
     first = card(replace(manifest, recipe=recipe), []).split("\n\n")[1]
     assert "trained with additions" in first and words in first
 
 
-def test_the_card_names_blocks_the_root_and_where_the_pictured_chains_begin(manifest):
-    recipe = {"model": {"hidden": [64], "blocks": 1}, "sampling": {"gain": 1.75, "starts": "data"}}
-    text = card(replace(manifest, input_dims=784, recipe=recipe), ["samples.png"])
+def test_the_card_names_residual_blocks_and_the_covariance_of_a_draw(manifest):
+    recipe = {"model": {"hidden": [64], "blocks": 1}, "sampling": {"gain": 1.75}}
+    text = card(replace(manifest, input_dims=784, recipe=recipe), [])
     assert "64, 1 residual block after each" in text
     assert "γ²JJᵀ in place of A, γ = 1.75" in text
-    assert "They begin at held-out rows of the data, not in noise" in text
-    synthetic = {"sampling": {"starts": "synthetic"}}
-    few = card(replace(manifest, recipe=synthetic), ["samples.png"])
-    assert "A (root `matrix`)" in few and "at samples of earlier chains, not in noise" in few
-    judged = replace(manifest, evaluation={OPTIONS: "", "reconstruction": 0.5})
-    assert "They begin in noise, 1,000 steps before" in card(judged, ["samples.png"])
+    assert "A (root `matrix`)" in card(replace(manifest, recipe={}), [])
+
+
+def test_the_card_says_where_the_chains_of_the_plot_start(manifest):
+    assert "start from noise, 1,000 steps before" in card(manifest, ["samples.png"])
+    wide = replace(manifest, input_dims=784)
+    assert "start from noise, 100 steps before" in card(wide, ["samples.png"])

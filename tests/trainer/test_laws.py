@@ -8,7 +8,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from localmoments.estimators import in_user_units, local_moments
+from localmoments.estimators import convert_to_data_units, estimate_moments
 from localmoments.spectrum import full_spectrum
 from trainer.autoencoder import AutoEncoder
 from trainer.config import make_recipe
@@ -103,9 +103,9 @@ def test_a_daes_tangents_lie_along_the_spiral(tmp_path: Path) -> None:
     z = units.to_model(x).astype(np.float64)
     r, J = moments_at(ae, z)
     local = [
-        local_moments(z[i], r[i], full_spectrum(J[i]), 0.15**2, "asymptotic") for i in range(300)
+        estimate_moments(z[i], r[i], full_spectrum(J[i]), 0.15**2, "asymptotic") for i in range(300)
     ]
-    top = np.stack([in_user_units(moments, units).tangents[0] for moments in local])
+    top = np.stack([convert_to_data_units(moments, units).tangents[0] for moments in local])
     cosine = np.abs((top * law.tangent(x)).sum(1)).clip(0, 1)
     assert np.degrees(np.median(np.arccos(cosine))) < 5
     spread = np.stack([moments.eigenvalues for moments in local])

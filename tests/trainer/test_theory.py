@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.linalg import solve_discrete_lyapunov
 
-from localmoments.estimators import local_moments
+from localmoments.estimators import estimate_moments
 from localmoments.spectrum import full_spectrum
 from trainer.data.synthetic import GaussianMixture
 from trainer.evaluate.grid import Grid, best_reconstruction, solve, total_variation
@@ -43,7 +43,7 @@ def test_the_inverted_moments_of_the_best_linear_auto_encoder_are_m_and_C() -> N
     C, α = B @ B.T, 0.36
     J = C @ np.linalg.inv(C + α * np.eye(4))
     x = rng.standard_normal(4)
-    found = local_moments(x, m + J @ (x - m), full_spectrum(J), α, "inverted")
+    found = estimate_moments(x, m + J @ (x - m), full_spectrum(J), α, "inverted")
     np.testing.assert_allclose(found.mean, m, atol=1e-9)
     np.testing.assert_allclose(found.covariance(), C, atol=1e-9)
 

@@ -174,7 +174,7 @@ def test_a_call_that_takes_too_long_stops_and_can_be_resumed_at_the_next_start(
         response = call.result()
     shutdown.check_finished(within=1)
     problem = response.json()
-    assert response.status_code == 503 and "about to end" in problem["detail"]
+    assert response.status_code == 503 and "shutting down" in problem["detail"]
     assert 0 < problem["step"] < steps and int(response.headers["retry-after"]) >= 1
     http = start_service(drain_seconds=0).http
     assert http.get(f"/chains/{problem['chain']}").json()["step"] == problem["step"]

@@ -1,8 +1,8 @@
-"""A real Chromium on the page of a real service.
+"""Tests of the playground: a real Chromium on the page of a real service.
 
-The browser lives as long as a module of tests: Playwright keeps an event loop running in the thread
-while it is there, and other tests have loops of their own. The page's policy stays in force, so
-conditions are looked at from here instead of with code that the page would have to evaluate.
+The browser is closed after each module of tests: Playwright keeps an event loop running in the
+thread, and other tests start their own. The page's content security policy stays in force, so
+conditions are polled from here instead of being evaluated by the page.
 """
 
 import functools
@@ -22,7 +22,7 @@ FLAGS = ["--no-sandbox", "--headless", "--disable-gpu", "--disable-background-ne
 LISTEN = """window.seen = [];
 document.addEventListener("localmoments:frame",
   ({ detail }) => window.seen.push([detail.step, Array.from(detail.x)]));"""
-# Chromium's own words on an answer that is no success, and on tests that read pictures.
+# Chromium's messages about responses with an error status, and about tests that read a canvas.
 HARMLESS = ("Failed to load resource", "willReadFrequently")
 
 
@@ -36,8 +36,8 @@ def browser(needs: Callable[[str], str]) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def shown(put: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images, points in the plane, and a Gaussian with four columns."""
+def shown_models(put: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with three models: images, points in the plane, and a Gaussian of four columns."""
     folder = tmp_path_factory.mktemp("shown")
     for name in ("digits-dae", "spiral-dae"):
         (folder / name).symlink_to(MODELS / name)
@@ -46,26 +46,26 @@ def shown(put: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="session")
-def served(start: Callable[..., Any], shown: Path) -> Any:
-    return start(shown, default_model="digits-dae", threads=0, drain_seconds=0)
+def server(start: Callable[..., Any], shown_models: Path) -> Any:
+    return start(shown_models, default_model="digits-dae", threads=0, drain_seconds=0)
 
 
 class Visit:
-    """A page that somebody looks at, with a protocol of all that went wrong in it."""
+    """An open page, with all errors and warnings of its console and all its requests."""
 
     def __init__(self, context: BrowserContext, url: str) -> None:
         self.url = url
         self.page: Page = context.new_page()
         self.faults: list[str] = []
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.page.add_init_script(LISTEN)
         self.page.on("pageerror", lambda error: self.faults.append(error.message))
-        self.page.on("console", self._heard)
-        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("console", self._collect_message)
+        self.page.on("request", lambda request: self.requests.append(request.url))
 
-    def _heard(self, message: Any) -> None:
-        harmless = any(words in message.text for words in HARMLESS)
-        if message.type in ("error", "warning") and not harmless:
+    def _collect_message(self, message: Any) -> None:
+        is_harmless = any(words in message.text for words in HARMLESS)
+        if message.type in ("error", "warning") and not is_harmless:
             self.faults.append(message.text)
 
     def go(self, fragment: str = "") -> "Visit":
@@ -75,8 +75,8 @@ class Visit:
     def until(self, condition: Callable[[], Any], seconds: float = 15) -> Any:
         end = time.monotonic() + seconds
         while not (found := condition()):
-            assert time.monotonic() < end, f"waited in vain: {self.state}, {self.notice!r}"
-            self.page.wait_for_timeout(40)  # lets the browser's events in
+            assert time.monotonic() < end, f"timeout: {self.state}, {self.notice!r}"
+            self.page.wait_for_timeout(40)  # handles events of the browser
         return found
 
     def text(self, name: str) -> str:
@@ -100,17 +100,17 @@ class Visit:
 
     @property
     def frames(self) -> dict[int, tuple[float, ...]]:
-        """All that was shown so far, by step."""
+        """The samples shown so far, by step."""
         return {step: tuple(x) for step, x in self.page.evaluate("window.seen")}
 
-    def walked(self, steps: int) -> "Visit":
+    def wait_for_step(self, steps: int) -> "Visit":
         self.until(lambda: self.step >= steps)
         return self
 
-    def paused_at(self, steps: int) -> "Visit":
-        """Walked so far, fast, and then paused."""
+    def pause_at(self, steps: int) -> "Visit":
+        """Play at full rate up to a step, then pause."""
         self.page.locator("#rate").fill("30")
-        self.walked(steps).click("play")
+        self.wait_for_step(steps).click("play")
         self.until(lambda: self.state == "paused")
         return self
 
@@ -120,11 +120,11 @@ class Visit:
 
 
 @pytest.fixture
-def visit(browser: Browser, served: Any) -> Iterator[Callable[..., Visit]]:
-    """Opens a page in a browser that has seen nothing before; in the end none may have failed."""
+def visit(browser: Browser, server: Any) -> Iterator[Callable[..., Visit]]:
+    """A function that opens a page in a new browser context. No page may report an error."""
     opened: list[tuple[BrowserContext, Visit]] = []
 
-    def open_page(service: Any = served, **how: Any) -> Visit:
+    def open_page(service: Any = server, **how: Any) -> Visit:
         how = {"viewport": {"width": 1280, "height": 860}, **how}
         context = browser.new_context(**how)
         context.set_default_timeout(15_000)
@@ -140,25 +140,25 @@ def visit(browser: Browser, served: Any) -> Iterator[Callable[..., Visit]]:
 
 @pytest.fixture(scope="session")
 def digest() -> Callable[[dict[int, tuple[float, ...]]], str]:
-    """Of every bit of the frames, in their order."""
+    """A function that hashes all bits of the frames, in the order of their steps."""
 
     def digest(frames: dict[int, tuple[float, ...]]) -> str:
-        told = hashlib.sha256()
+        hash_ = hashlib.sha256()
         for step, x in sorted(frames.items()):
-            told.update(struct.pack(f"<q{len(x)}d", step, *x))
-        return told.hexdigest()
+            hash_.update(struct.pack(f"<q{len(x)}d", step, *x))
+        return hash_.hexdigest()
 
     return digest
 
 
 @pytest.fixture(scope="session")
-def sampled(served: Any) -> Callable[..., dict[int, tuple[float, ...]]]:
-    """The same chain, asked for without a browser: frames by step."""
+def sample_frames(server: Any) -> Callable[..., dict[int, tuple[float, ...]]]:
+    """A function that gets the frames of a chain from the API, by step."""
 
     @functools.cache
     def ask(steps: int, **plan: Any) -> dict[int, tuple[float, ...]]:
         body = {"thin": 1, "steps": steps, **plan}
-        samples = served.http.post("/sample", json=body).raise_for_status().json()["samples"]
+        samples = server.http.post("/sample", json=body).raise_for_status().json()["samples"]
         return {t + 1: tuple(v for row in rows for v in row) for t, rows in enumerate(samples)}
 
     return ask

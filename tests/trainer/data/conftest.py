@@ -1,4 +1,4 @@
-"""The same rows written in every format there is."""
+"""Writers of the same rows in every format."""
 
 import gzip
 import struct
@@ -111,7 +111,7 @@ WRITERS: dict[str, Writer] = {
 
 @pytest.fixture(params=list(WRITERS))
 def write(request) -> Writer:
-    """Each format in turn. Whole numbers from 0 to 255 survive all of them."""
+    """The writer of each format in turn. All formats can store whole numbers from 0 to 255."""
     return WRITERS[request.param]
 
 
@@ -121,13 +121,13 @@ BINARY = ["npy", "npy_columns", "npz", "npz_packed", "csv_gz", "parquet", "idx",
 
 @pytest.fixture(params=STREAMED)
 def write_streamed(request) -> Writer:
-    """The formats whose rows cannot be picked from the file as it is."""
+    """The writers of formats whose rows must be read in order."""
     return WRITERS[request.param]
 
 
 @pytest.fixture(params=BINARY)
 def write_binary(request) -> Writer:
-    """The formats that can tell when a piece of them is missing."""
+    """The writers of formats that reveal a missing part."""
     return WRITERS[request.param]
 
 

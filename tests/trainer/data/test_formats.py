@@ -1,4 +1,4 @@
-"""Every format gives the rows that were written, and what is known beside them."""
+"""Every format returns the rows that were written, with names, labels and image shapes."""
 
 import gzip
 from decimal import Decimal
@@ -13,24 +13,24 @@ from trainer.data import DataOptions, load
 from trainer.errors import DataError, RecipeError
 
 
-def whole(dataset):
+def all_rows(dataset):
     return dataset.source.read(0, dataset.rows)
 
 
-def opened(path, **options):
+def load_file(path, **options):
     return load(DataOptions(str(path), **options))
 
 
-def text(tmp_path, content, name="t.csv"):
+def write_text(tmp_path, content, name="t.csv"):
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
 
 
-def test_every_format_gives_the_rows_that_were_written(tmp_path, write, whole_numbers):
+def test_every_format_returns_the_rows_that_were_written(tmp_path, write, whole_numbers):
     path = write(tmp_path, whole_numbers)
-    np.testing.assert_array_equal(whole(opened(path)), whole_numbers)
-    np.testing.assert_array_equal(whole(opened(path, rows=11)), whole_numbers[:11])
+    np.testing.assert_array_equal(all_rows(load_file(path)), whole_numbers)
+    np.testing.assert_array_equal(all_rows(load_file(path, rows=11)), whole_numbers[:11])
 
 
 @pytest.mark.parametrize(
@@ -46,33 +46,33 @@ def test_every_format_gives_the_rows_that_were_written(tmp_path, write, whole_nu
     ],
 )
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_arrays_of_more_axes_are_flattened_and_keep_their_picture(tmp_path, shape, image, order):
+def test_arrays_of_more_axes_are_flattened_and_keep_their_image(tmp_path, shape, image, order):
     x = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
     np.save(tmp_path / "x.npy", np.asarray(x, order=order))
-    dataset = opened(tmp_path / "x.npy")
-    np.testing.assert_array_equal(whole(dataset), x.reshape(4, -1))
+    dataset = load_file(tmp_path / "x.npy")
+    np.testing.assert_array_equal(all_rows(dataset), x.reshape(4, -1))
     assert dataset.image == image
     assert bool(dataset.notes) == (shape == (4, 3, 8, 6))
 
 
-def test_flat_rows_are_pictures_where_their_shape_is_given(tmp_path):
+def test_flat_rows_are_images_if_their_shape_is_given(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(24.0).reshape(4, 6))
-    assert opened(tmp_path / "a.npy").image is None
-    assert opened(tmp_path / "a.npy", image=(3, 2)).image == (3, 2)
+    assert load_file(tmp_path / "a.npy").image is None
+    assert load_file(tmp_path / "a.npy", image=(3, 2)).image == (3, 2)
     with pytest.raises(DataError, match=r"a\.npy has 6 columns, which do not make an image of 3×3"):
-        opened(tmp_path / "a.npy", image=(3, 3))
+        load_file(tmp_path / "a.npy", image=(3, 3))
     with pytest.raises(RecipeError, match=r"data\.image"):
-        opened(tmp_path / "a.npy", image=(6,))
+        load_file(tmp_path / "a.npy", image=(6,))
 
 
-def test_npz_takes_x_else_the_only_array_else_the_key(tmp_path):
+def test_an_npz_file_yields_the_key_or_x_or_the_only_array(tmp_path):
     a, b = np.zeros((3, 2)), np.ones((3, 2))
     np.savez(tmp_path / "two.npz", x=a, other=b, y=np.array([1, 2, 3]))
     np.savez(tmp_path / "one.npz", other=b)
-    assert whole(opened(tmp_path / "two.npz")).sum() == 0
-    assert opened(tmp_path / "two.npz", rows=2).labels.tolist() == [1, 2]
-    assert whole(opened(tmp_path / "one.npz")).sum() == 6
-    assert whole(opened(tmp_path / "two.npz", key="other")).sum() == 6
+    assert all_rows(load_file(tmp_path / "two.npz")).sum() == 0
+    assert load_file(tmp_path / "two.npz", rows=2).labels.tolist() == [1, 2]
+    assert all_rows(load_file(tmp_path / "one.npz")).sum() == 6
+    assert all_rows(load_file(tmp_path / "two.npz", key="other")).sum() == 6
 
 
 def test_idx_finds_its_labels(tmp_path, to_idx):
@@ -80,19 +80,19 @@ def test_idx_finds_its_labels(tmp_path, to_idx):
     (tmp_path / "train-images-idx3-ubyte").write_bytes(to_idx(x))
     labels = gzip.compress(to_idx(np.array([3, 1, 2, 0], np.uint8)))
     (tmp_path / "train-labels-idx1-ubyte.gz").write_bytes(labels)
-    dataset = opened(tmp_path / "train-images-idx3-ubyte")
+    dataset = load_file(tmp_path / "train-images-idx3-ubyte")
     assert dataset.image == (3, 2) and dataset.labels.tolist() == [3, 1, 2, 0]
-    assert whole(dataset).dtype == np.uint8
-    np.testing.assert_array_equal(whole(dataset), x.reshape(4, -1))
+    assert all_rows(dataset).dtype == np.uint8
+    np.testing.assert_array_equal(all_rows(dataset), x.reshape(4, -1))
 
 
-def test_columns_are_kept_in_the_order_asked_for_and_dropped_by_name(tmp_path):
-    path = text(tmp_path, "a,b,city\n1,2,Oslo\n3,4,Rome\n")
-    assert whole(opened(path, columns=("b", "a"))).tolist() == [[2, 1], [4, 3]]
-    assert opened(path, drop=("city",)).features == ("a", "b")
+def test_columns_keep_the_given_order_and_are_dropped_by_name(tmp_path):
+    path = write_text(tmp_path, "a,b,city\n1,2,Oslo\n3,4,Rome\n")
+    assert all_rows(load_file(path, columns=("b", "a"))).tolist() == [[2, 1], [4, 3]]
+    assert load_file(path, drop=("city",)).features == ("a", "b")
     pq.write_table(pa.table({"a": [1, 2], "b.c": [3, 4], "s": ["x", "y"]}), tmp_path / "t.parquet")
-    dataset = opened(tmp_path / "t.parquet", columns=("b.c", "a"))
-    assert whole(dataset).tolist() == [[3, 1], [4, 2]] and dataset.features == ("b.c", "a")
+    dataset = load_file(tmp_path / "t.parquet", columns=("b.c", "a"))
+    assert all_rows(dataset).tolist() == [[3, 1], [4, 2]] and dataset.features == ("b.c", "a")
 
 
 @pytest.mark.parametrize(
@@ -114,14 +114,16 @@ def test_columns_are_kept_in_the_order_asked_for_and_dropped_by_name(tmp_path):
         ("a,b\n 1 , 2e3\n-3,4", ("a", "b"), [[1, 2000], [-3, 4]]),
     ],
 )
-def test_text_tables_as_people_write_them(tmp_path, content, names, rows):
-    dataset = opened(text(tmp_path, content))
+def test_the_layout_of_a_text_table_is_detected(tmp_path, content, names, rows):
+    dataset = load_file(write_text(tmp_path, content))
     assert dataset.features == names
-    assert whole(dataset).tolist() == rows
+    assert all_rows(dataset).tolist() == rows
 
 
 def test_a_column_that_counts_the_rows_is_noted(tmp_path):
-    dataset = opened(text(tmp_path, "id,a\n" + "".join(f"{i},{i * i}\n" for i in range(5))))
+    dataset = load_file(
+        write_text(tmp_path, "id,a\n" + "".join(f"{i},{i * i}\n" for i in range(5)))
+    )
     assert any("'id' only counts the rows" in note for note in dataset.notes)
 
 
@@ -136,61 +138,63 @@ def test_parquet_numbers_of_every_kind(tmp_path):
         }
     )
     pq.write_table(table, tmp_path / "t.parquet")
-    assert whole(opened(tmp_path / "t.parquet")).tolist() == [
+    assert all_rows(load_file(tmp_path / "t.parquet")).tolist() == [
         [1, 2**40, 0.5, 1, 1.25],
         [2, 1, 1, 0, 2.5],
     ]
 
 
 def test_missing_values_can_be_dropped_or_filled(tmp_path):
-    path = text(tmp_path, "a,b\n1,2\n,4\n3,NA\n5,6\n")
-    assert whole(opened(path, missing="drop")).tolist() == [[1, 2], [5, 6]]
-    assert whole(opened(path, missing="mean")).tolist() == [[1, 2], [3, 4], [3, 4], [5, 6]]
-    assert "2 of 4 rows" in opened(path, missing="drop").notes[-1]
-    assert "column 'a' (1), column 'b' (1)" in opened(path, missing="mean").notes[-1]
+    path = write_text(tmp_path, "a,b\n1,2\n,4\n3,NA\n5,6\n")
+    assert all_rows(load_file(path, missing="drop")).tolist() == [[1, 2], [5, 6]]
+    assert all_rows(load_file(path, missing="mean")).tolist() == [[1, 2], [3, 4], [3, 4], [5, 6]]
+    assert "2 of 4 rows" in load_file(path, missing="drop").notes[-1]
+    assert "column 'a' (1), column 'b' (1)" in load_file(path, missing="mean").notes[-1]
 
 
-def pictures(folder, **colours):
+def write_images(folder, **colours):
     folder.mkdir(parents=True, exist_ok=True)
     for name, (mode, colour) in colours.items():
         Image.new(mode, (5, 3), colour).save(folder / f"{name}.png")
     return folder
 
 
-def test_grey_pictures_stay_grey_and_colour_stays_colour(tmp_path):
-    grey = opened(pictures(tmp_path / "g", b=("L", 7), a=("1", 1)))
-    assert grey.image == (3, 5) and whole(grey)[:, 0].tolist() == [255, 7]
-    colour = opened(pictures(tmp_path / "c", a=("RGB", (1, 2, 3)), b=("L", 9)))
-    assert colour.image == (3, 5, 3) and whole(colour)[:, :3].tolist() == [[1, 2, 3], [9, 9, 9]]
+def test_grey_images_stay_grey_and_colour_images_stay_colour(tmp_path):
+    grey = load_file(write_images(tmp_path / "g", b=("L", 7), a=("1", 1)))
+    assert grey.image == (3, 5) and all_rows(grey)[:, 0].tolist() == [255, 7]
+    colour = load_file(write_images(tmp_path / "c", a=("RGB", (1, 2, 3)), b=("L", 9)))
+    assert colour.image == (3, 5, 3) and all_rows(colour)[:, :3].tolist() == [[1, 2, 3], [9, 9, 9]]
     assert any("mixed" in note for note in colour.notes)
 
 
 def test_alpha_is_dropped_and_sixteen_bits_are_scaled(tmp_path):
-    alpha = opened(pictures(tmp_path / "a", a=("RGBA", (1, 2, 3, 4)), b=("RGBA", (5, 6, 7, 8))))
-    assert alpha.image == (3, 5, 3) and whole(alpha)[0, :3].tolist() == [1, 2, 3]
+    alpha = load_file(
+        write_images(tmp_path / "a", a=("RGBA", (1, 2, 3, 4)), b=("RGBA", (5, 6, 7, 8)))
+    )
+    assert alpha.image == (3, 5, 3) and all_rows(alpha)[0, :3].tolist() == [1, 2, 3]
     assert any("alpha" in note for note in alpha.notes)
-    deep = opened(pictures(tmp_path / "d", a=("I;16", 65535), b=("I;16", 65280)))
-    assert whole(deep)[:, 0].tolist() == [255, 254]
+    deep = load_file(write_images(tmp_path / "d", a=("I;16", 65535), b=("I;16", 65280)))
+    assert all_rows(deep)[:, 0].tolist() == [255, 254]
 
 
 def test_subfolders_are_classes(tmp_path):
-    pictures(tmp_path / "p" / "cat", a=("L", 1), b=("L", 2))
-    pictures(tmp_path / "p" / "dog", c=("L", 3))
+    write_images(tmp_path / "p" / "cat", a=("L", 1), b=("L", 2))
+    write_images(tmp_path / "p" / "dog", c=("L", 3))
     (tmp_path / "p" / ".DS_Store").write_text("x")
     (tmp_path / "p" / "dog" / "README").write_text("x")
-    dataset = opened(tmp_path / "p")
-    assert dataset.labels.tolist() == [0, 0, 1] and whole(dataset)[:, 0].tolist() == [1, 2, 3]
+    dataset = load_file(tmp_path / "p")
+    assert dataset.labels.tolist() == [0, 0, 1] and all_rows(dataset)[:, 0].tolist() == [1, 2, 3]
     assert any("README" in note for note in dataset.notes)
     assert any("hidden" in note for note in dataset.notes)
 
 
-def test_equal_content_has_equal_fingerprints_and_large_data_says_it_was_sampled(tmp_path):
+def test_equal_rows_have_equal_fingerprints_and_large_data_is_sampled(tmp_path):
     x = np.random.default_rng(0).normal(size=(1000, 3))
     np.save(tmp_path / "a.npy", x)
     np.savez(tmp_path / "b.npz", x=x)
-    a, b = opened(tmp_path / "a.npy"), opened(tmp_path / "b.npz")
+    a, b = load_file(tmp_path / "a.npy"), load_file(tmp_path / "b.npz")
     assert a.fingerprint == b.fingerprint and a.fingerprint.startswith("sha256:")
-    assert opened(tmp_path / "a.npy", memory_limit=99).fingerprint.startswith("sha256-sampled:")
+    assert load_file(tmp_path / "a.npy", memory_limit=99).fingerprint.startswith("sha256-sampled:")
     x[500, 1] += 1
     np.save(tmp_path / "a.npy", x)
-    assert opened(tmp_path / "a.npy").fingerprint != a.fingerprint
+    assert load_file(tmp_path / "a.npy").fingerprint != a.fingerprint

@@ -1,4 +1,4 @@
-"""Rows to judge by: apart, complete, and the same in every run."""
+"""Validation rows are disjoint from the training rows and the same in every run."""
 
 import numpy as np
 import pytest
@@ -32,13 +32,13 @@ def test_a_split_is_disjoint_complete_and_repeatable(rows, holdout):
     np.testing.assert_array_equal(again.validation, parts.validation)
 
 
-def test_the_holdout_is_a_part_or_a_number_and_is_capped():
+def test_the_holdout_is_a_fraction_or_a_number_and_is_capped():
     assert len(split(dataset(1000), DataOptions("x")).validation) == 100
     assert len(split(dataset(1000), DataOptions("x", holdout=7)).validation) == 7
     assert len(split(dataset(200_000), DataOptions("x")).validation) == 10_000
 
 
-def test_the_sample_is_spread_over_the_rows():
+def test_validation_rows_are_spread_over_all_rows():
     rows = split(dataset(100_000), DataOptions("x")).validation
     counts, _ = np.histogram(rows, bins=10, range=(0, 100_000))
     assert abs(counts - 1000).max() < 150
@@ -62,12 +62,12 @@ def test_tens_of_millions_of_rows_split_in_seconds():
 
 
 @pytest.mark.parametrize("holdout", [0, -3, 0.0, 1.0, 500.0])
-def test_a_holdout_that_cannot_be_is_a_recipe_error(holdout):
+def test_an_invalid_holdout_is_a_recipe_error(holdout):
     with pytest.raises(RecipeError, match=r"data\.holdout"):
         DataOptions("x", holdout=holdout)
 
 
-def test_digits_split_with_labels_beside_them():
+def test_the_validation_rows_of_digits_have_every_label():
     digits = load(DataOptions("digits"))
     parts = split(digits, DataOptions("digits"))
     assert set(digits.labels[parts.validation]) == set(range(10))

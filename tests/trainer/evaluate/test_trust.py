@@ -31,7 +31,7 @@ def posterior_mean(z, sigma):
     return z / np.float32(1 + sigma**2)
 
 
-def test_clean_rows_pass_where_r_is_the_posterior_mean():
+def test_clean_rows_pass_if_r_is_the_posterior_mean():
     """‖x − r(x)‖² is σ⁴‖x‖²/(1 + σ²)², on average σ²/(1 + σ²) of the denoising error."""
     for sigma in (0.1, 0.5, 2.0):
         clean, noisy = squared_errors(posterior_mean, ROWS, sigma)
@@ -43,27 +43,27 @@ def test_clean_rows_pass_where_r_is_the_posterior_mean():
     assert largest_passing_level(posterior_mean, ROWS, [0.1, 0.2, 0.4]) == 0.4
 
 
-def test_one_row_in_five_hundred_that_is_answered_with_nonsense_fails_the_level():
-    """The mean and the 99th percentile do not see it."""
+def test_one_bad_answer_in_five_hundred_fails_the_level():
+    """The maximum shows it; the mean and the 99th percentile do not."""
 
     def reconstruct(z, sigma):
         r = posterior_mean(z, sigma)
-        return np.where((sigma > 0.3) & (z == ROWS[7]).all(1, keepdims=True), 9.0, r).astype("f4")
+        return np.where((sigma > 0.3) & (z == ROWS[7]).all(1, keepdims=True), 3.0, r).astype("f4")
 
     clean, noisy = squared_errors(reconstruct, ROWS, 0.4)
-    assert clean.mean() < noisy.mean() + 0.5 and np.quantile(clean, 0.99) < np.quantile(noisy, 0.99)
+    assert clean.mean() < noisy.mean() and np.quantile(clean, 0.99) < np.quantile(noisy, 0.99)
     assert not passes_trace_test(clean, noisy)
     assert largest_passing_level(reconstruct, ROWS, [0.1, 0.2, 0.4]) == 0.2
 
 
-def test_the_smallest_level_is_taken_where_none_passes():
+def test_the_smallest_level_is_chosen_if_none_passes():
     def worse(z, sigma):
         return np.where(np.isin(z, ROWS), z + 9, z).astype("f4")
 
     assert largest_passing_level(worse, ROWS, [0.1, 0.5]) == 0.1
 
 
-def test_levels_ascend_from_the_lowest_to_the_chains_own():
+def test_levels_ascend_from_the_lowest_to_that_of_chains():
     levels = levels_between(0.25, 1.0, 0.8)
     assert levels[0] == 0.25 and levels[-1] == 0.8 and levels == sorted(levels)
     assert levels_between(0.25, 0.8, 0.8)[-1] == 0.8 and len(levels_between(0.2, 0.8, 0.8)) == 9
@@ -95,7 +95,7 @@ def held_out(folder: Path):
 
 @pytest.mark.parametrize("name", ["digits-dae", "spiral-dae"])
 def test_held_out_rows_of_a_shipped_model_pass_at_its_level(name):
-    """Those whose data everyone has; the figures of the others are in their manifests."""
+    """For models whose data is built in; the others have their figures in the manifest."""
     model, x = held_out(MODELS / name / "1")
     m, z = model.manifest, model.manifest.normaliser.to_model(x)
     assert find_clean_level(model, z) == m.moments_sigma
@@ -104,7 +104,8 @@ def test_held_out_rows_of_a_shipped_model_pass_at_its_level(name):
     ranks = [
         find_percentile(t, m.typical) for t in typicality_statistics(model, z, m.moments_sigma)
     ]
-    assert 35 < np.median(ranks) < 65 and np.mean(np.array(ranks) >= 99.5) < 0.05
+    # Half of the 180 digits set the percentiles, so those of all are off by a few percent.
+    assert 45 < np.median(ranks) < 55 and np.mean(np.array(ranks) >= 99.5) < 0.03
 
 
 @pytest.mark.parametrize("folder", SHIPPED, ids=lambda folder: folder.parent.name)

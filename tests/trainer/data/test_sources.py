@@ -1,4 +1,4 @@
-"""Rows come out the same however they are asked for."""
+"""All ways to read rows return the same rows."""
 
 import os
 
@@ -39,7 +39,7 @@ def test_taking_rows_from_disk_equals_taking_them_from_memory(pair):
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_npy_on_disk_gives_back_any_array(tmp_path, data):
+def test_an_npy_file_returns_any_array_that_was_saved(tmp_path, data):
     kind = st.sampled_from(["<f4", ">f4", "<f8", "<f2", "u1", ">i2", "<i8", "?"]).map(np.dtype)
     shape = hnp.array_shapes(min_dims=1, max_dims=4, max_side=6)
     x = data.draw(hnp.arrays(kind, shape))
@@ -67,15 +67,15 @@ def test_a_file_that_shrinks_while_it_is_read_is_named(tmp_path, pair):
 
 
 def test_a_source_closes_its_file(tmp_path, pair):
-    opened = lambda: len(os.listdir("/dev/fd"))  # noqa: E731
-    before = opened()
+    count_open = lambda: len(os.listdir("/dev/fd"))  # noqa: E731
+    before = count_open()
     source = NpySource(tmp_path / "x.npy", 128, 1, 1, np.dtype("f4"))
-    assert opened() == before + 1
+    assert count_open() == before + 1
     del source
-    assert opened() == before
+    assert count_open() == before
 
 
-def test_disk_reads_leave_little_in_memory(tmp_path):
+def test_reading_from_disk_needs_little_memory(tmp_path):
     """A memory map would keep every page it touched: 200 MB here."""
     resource = pytest.importorskip("resource")
     path = tmp_path / "big.npy"

@@ -1,4 +1,4 @@
-"""A closer look says what the API says; one's own input is drawn, dropped, rebuilt, filled in."""
+"""Details of a walker equal the API; your own input is drawn, read, reconstructed, filled in."""
 
 import io
 import json
@@ -21,63 +21,63 @@ CELLS = """(canvas) => Array.from({ length: 64 }, (_, i) => canvas.getContext("2
 
 
 def pad_of(page: Any) -> Any:
-    """The red of the drawing pad's cells; (8, 8)."""
+    """The red value of each cell of the drawing pad: (8, 8)."""
     return np.array(page.page.locator("#pad").evaluate(CELLS)).reshape(8, 8)
 
 
 def pixels(page: Any, selector: str, index: int = 0) -> Any:
-    """The red of a canvas, pixel by pixel."""
+    """The red value of each pixel of a canvas."""
     return np.array(page.page.locator(selector).nth(index).evaluate(PIXELS))
 
 
-def looked(page: Any, walker: int) -> None:
+def wait_for_details(page: Any, walker: int) -> None:
     page.until(lambda: page.text("closer-name").startswith(f"Walker {walker} "))
     page.until(lambda: page.page.locator("#tangents li").count())
 
 
-def test_walkers_are_reached_and_looked_at_with_the_keyboard(visit: Open) -> None:
-    page = visit().go(PLAN).paused_at(8)
-    looked(page, 1)
+def test_walkers_are_selected_with_the_keyboard(visit: Open) -> None:
+    page = visit().go(PLAN).pause_at(8)
+    wait_for_details(page, 1)
     page.page.locator(".walker").first.focus()
     for key in ("ArrowRight", "ArrowRight", "ArrowLeft", "End", "Home", "ArrowRight"):
         page.page.keyboard.press(key)
     page.page.keyboard.press("Enter")
-    looked(page, 2)
+    wait_for_details(page, 2)
     assert page.page.locator(".walker[aria-pressed=true]").get_attribute("aria-label") == "Walker 2"
 
 
-def test_a_closer_look_says_what_the_api_says(visit: Open, served: Any) -> None:
-    page = visit().go(SPIRAL).paused_at(4)
+def test_the_details_of_a_walker_equal_the_api(visit: Open, server: Any) -> None:
+    page = visit().go(SPIRAL).pause_at(4)
     page.page.locator(".walker").nth(3).focus()
     page.page.keyboard.press("Enter")
-    looked(page, 4)
+    wait_for_details(page, 4)
     level = float(page.page.locator("#level").input_value())
     row = page.frames[page.step][6:8]
     about = {"model": "spiral-dae@1", "x": [row], "sigma": level}
     for estimator in ("asymptotic", "inverted"):
         page.page.locator("#estimator").select_option(estimator)
         body = {**about, "rank": 2, "estimator": estimator}
-        moments = served.http.post("/moments", json=body).json()
-        rebuilt = served.http.post("/reconstruct", json=about).json()["reconstruction"][0]
+        moments = server.http.post("/moments", json=body).json()
+        rebuilt = server.http.post("/reconstruct", json=about).json()["reconstruction"][0]
         expected = np.array([row, rebuilt, moments["mean"][0], row]).T
         page.until(lambda e=expected: np.allclose(table(page), e, rtol=6e-3, atol=1e-9))
         values = page.page.locator("#spectrum li > span:last-child").all_text_contents()
         assert np.allclose([float(v) for v in values], moments["eigenvalues"][0], rtol=6e-3)
 
 
-def test_a_closer_look_says_whether_to_trust_it(visit: Open, served: Any) -> None:
-    """At the level for clean rows, until the reader chooses another."""
-    page = visit().go(SPIRAL).paused_at(4)
+def test_the_details_of_a_walker_show_how_far_to_trust_it(visit: Open, server: Any) -> None:
+    """At the noise level for clean rows, which is the default."""
+    page = visit().go(SPIRAL).pause_at(4)
     page.page.locator(".walker").nth(3).focus()
     page.page.keyboard.press("Enter")
-    looked(page, 4)
-    detail = served.http.get("/models/spiral-dae").json()
+    wait_for_details(page, 4)
+    detail = server.http.get("/models/spiral-dae").json()
     assert float(page.page.locator("#level").input_value()) == detail["moments_sigma"]
-    asked = {"model": "spiral-dae@1", "x": [page.frames[page.step][6:8]]}
-    asked |= {"include": ["trust", "dimension"], "estimator": "inverted"}
+    body = {"model": "spiral-dae@1", "x": [page.frames[page.step][6:8]]}
+    body |= {"include": ["trust", "dimension"], "estimator": "inverted"}
     page.page.locator("#estimator").select_option("inverted")
-    said = served.http.post("/moments", json=asked).json()
-    [trust], [dimension] = said["trust"], said["dimension"]
+    moments = server.http.post("/moments", json=body).json()
+    [trust], [dimension] = moments["trust"], moments["dimension"]
     shown = page.page.locator("#trust-warnings li")
     page.until(lambda: shown.all_text_contents() == trust["warnings"])
     figures = page.page.locator("#trust dd").all_text_contents()
@@ -93,15 +93,15 @@ def table(page: Any) -> Any:
     return np.array([float(cell) for cell in cells]).reshape(2, 4)
 
 
-def test_sliders_move_by_standard_deviations_along_tangents(visit: Open, served: Any) -> None:
-    page = visit().go(SPIRAL).paused_at(4)
+def test_sliders_move_by_standard_deviations_along_tangents(visit: Open, server: Any) -> None:
+    page = visit().go(SPIRAL).pause_at(4)
     page.page.locator(".walker").nth(2).focus()
     page.page.keyboard.press("Enter")
-    looked(page, 3)
+    wait_for_details(page, 3)
     row = page.frames[page.step][4:6]
     level = float(page.page.locator("#level").input_value())
     body = {"model": "spiral-dae@1", "x": [row], "rank": 2, "sigma": level}
-    moments = served.http.post("/moments", json=body).json()
+    moments = server.http.post("/moments", json=body).json()
     deviations = np.sqrt(np.maximum(0, moments["eigenvalues"][0]))
     sliders = page.page.locator("#tangents input")
     for k, t in enumerate((1.5, -0.5)):
@@ -110,25 +110,25 @@ def test_sliders_move_by_standard_deviations_along_tangents(visit: Open, served:
     page.until(lambda: np.allclose(table(page)[:, 3], expected, rtol=6e-3, atol=1e-9))
     page.click("walk-from")
     page.until(lambda: "points=" in page.page.evaluate("location.hash"))
-    page.walked(2)
+    page.wait_for_step(2)
     page.click("back")
     page.until(lambda: np.allclose(table(page)[:, 3], row, rtol=6e-3))
 
 
 def red(x: Any, detail: dict[str, Any]) -> Any:
-    """Of a value between the data's least and largest."""
+    """The red value that shows x, from the smallest to the largest value of the data."""
     low, high = min(detail["low"]), max(detail["high"])
     return np.clip(17 + (250 - 17) * (x - low) / (high - low), 17, 250)
 
 
 @pytest.fixture(scope="module")
-def digits(served: Any) -> dict[str, Any]:
-    detail: dict[str, Any] = served.http.get("/models/digits-dae").json()
+def digits(server: Any) -> dict[str, Any]:
+    detail: dict[str, Any] = server.http.get("/models/digits-dae").json()
     return detail
 
 
 def test_images_are_drawn_in_the_shape_and_range_of_the_data(visit: Open, digits: Any) -> None:
-    page = visit().go(PLAN).paused_at(5)
+    page = visit().go(PLAN).pause_at(5)
     x = np.array(page.frames[page.step]).reshape(6, 64)
     page.page.wait_for_timeout(100)
     for walker in range(6):
@@ -136,8 +136,8 @@ def test_images_are_drawn_in_the_shape_and_range_of_the_data(visit: Open, digits
         assert np.abs(drawn - red(x[walker], digits)).max() <= 1
 
 
-def test_a_drawing_is_painted_by_pointer_and_by_keyboard(visit: Open) -> None:
-    page = visit().go(PLAN).walked(1)
+def test_a_drawing_is_painted_with_pointer_and_keyboard(visit: Open) -> None:
+    page = visit().go(PLAN).wait_for_step(1)
     pad = page.page.locator("#pad")
     pad.scroll_into_view_if_needed()
     box = pad.bounding_box()
@@ -156,8 +156,8 @@ def test_a_drawing_is_painted_by_pointer_and_by_keyboard(visit: Open) -> None:
     assert "off by" in page.text("rebuilt-words")
 
 
-def test_a_painted_mask_is_what_is_filled_in(visit: Open) -> None:
-    page = visit().go(PLAN).paused_at(2)
+def test_hidden_pixels_are_those_that_were_painted(visit: Open) -> None:
+    page = visit().go(PLAN).pause_at(2)
     page.page.get_by_text("Hide", exact=True).click()
     pad = page.page.locator("#pad")
     for column in (1, 4):  # of eight; the brush is wider than a pixel
@@ -171,14 +171,14 @@ def test_a_painted_mask_is_what_is_filled_in(visit: Open) -> None:
     assert page.text("clamped-words").startswith(f"{64 - len(hidden)} of 64")
 
 
-def test_what_is_hidden_is_filled_in_and_the_rest_is_held(visit: Open) -> None:
-    page = visit().go(PLAN).paused_at(8)
+def test_hidden_pixels_are_filled_in_and_the_others_stay_fixed(visit: Open) -> None:
+    page = visit().go(PLAN).pause_at(8)
     page.click("use-sample", "half")
     known = np.float32(page.frames[page.step][:32])
     page.page.evaluate("window.seen = []")
     page.page.locator("#emit").select_option("noisy")
     page.click("fill-in")
-    page.walked(6).click("play")
+    page.wait_for_step(6).click("play")
     assert page.text("clamped-words") == "32 of 64 values are known, the rest is drawn given them."
     x = np.array(page.frames[6]).reshape(6, 64)
     assert np.abs(x[:, :32] - known).max() < 1e-6 and x[:, 32:].std(axis=0).min() > 0
@@ -200,8 +200,8 @@ ROWS: list[tuple[str, str, bytes, str]] = [
 ]
 
 
-def test_a_row_from_a_file_is_taken_as_it_is(visit: Open, digits: Any) -> None:
-    page = visit().go(PLAN).walked(1)
+def test_a_row_is_read_from_a_file_unchanged(visit: Open, digits: Any) -> None:
+    page = visit().go(PLAN).wait_for_step(1)
     for name, kind, content, words in ROWS:
         page.click("clear")
         sent = {"name": name, "mimeType": kind, "buffer": content}
@@ -212,7 +212,7 @@ def test_a_row_from_a_file_is_taken_as_it_is(visit: Open, digits: Any) -> None:
 
 
 def test_an_image_of_another_size_is_resized_and_said(visit: Open) -> None:
-    page = visit().go(PLAN).walked(1)
+    page = visit().go(PLAN).wait_for_step(1)
     stream = io.BytesIO()
     Image.fromarray(np.repeat(np.repeat(np.eye(8), 5, 0), 5, 1).astype(np.uint8) * 255).save(
         stream, "png"
@@ -224,15 +224,15 @@ def test_an_image_of_another_size_is_resized_and_said(visit: Open) -> None:
     assert (drawn.argmax(axis=0) == np.arange(8)).all() and drawn[0, 7] < 30
 
 
-def test_a_row_of_named_numbers_is_typed_and_filled_in(visit: Open) -> None:
-    page = visit().go("#model=gaussian@1&walkers=5&seed=1").walked(1)
+def test_typed_columns_stay_fixed_and_the_others_are_filled_in(visit: Open) -> None:
+    page = visit().go("#model=gaussian@1&walkers=5&seed=1").wait_for_step(1)
     fields = page.page.locator("#fields input[type=number]")
     for j, value in enumerate((0.5, 12, 1, 3)):
         fields.nth(j).fill(str(value))
     page.page.locator("#fields input[type=checkbox]").nth(3).uncheck()
     page.page.evaluate("window.seen = []")
     page.click("fill-in")
-    page.walked(4)
+    page.wait_for_step(4)
     x = np.array(page.frames[4]).reshape(5, 4)
     assert np.allclose(x[:, :3], [0.5, 12, 1], atol=1e-4) and x[:, 3].std() > 0
     fields.nth(0).fill("")
@@ -240,14 +240,14 @@ def test_a_row_of_named_numbers_is_typed_and_filled_in(visit: Open) -> None:
     page.until(lambda: "is empty" in page.notice)
 
 
-def test_mixing_is_measured_as_it_is_defined(visit: Open) -> None:
-    """The page's figures against NumPy's, on an autoregression of known correlation."""
+def test_mixing_figures_equal_their_definitions(visit: Open) -> None:
+    """The figures of the page equal NumPy's on an autoregression with a known correlation."""
     rng = np.random.default_rng(1)
     T, W, d = 300, 7, 3
     x = np.zeros((T, W, d))
     for t in range(1, T):
         x[t] = 0.8 * x[t - 1] + 0.6 * rng.standard_normal((W, d))
-    page = visit().go(PLAN).walked(1)
+    page = visit().go(PLAN).wait_for_step(1)
     found = page.page.evaluate(MEASURE, [x.reshape(T, -1).tolist(), W, d])
     norm = (x**2).sum(axis=2)  # (T, W)
     c = norm - norm.mean()
@@ -272,7 +272,7 @@ MEASURE = """async ([frames, walkers, dims]) => {
 def test_diagnostics_grow_with_the_chain(visit: Open) -> None:
     page = visit().go(PLAN)
     page.page.locator("#rate").fill("30")
-    page.walked(40)
+    page.wait_for_step(40)
     page.until(lambda: int(page.text("kept").split()[0]) >= 40)
     assert float(page.text("rhat")) > 0.9 and float(page.text("jump")) > 0
     assert page.page.locator("#curves polyline").count() == 4

@@ -1,4 +1,4 @@
-"""Closed forms against numbers: integrals on a grid, weighted samples, a search on the curve."""
+"""Closed forms equal numerical results: integrals on a grid, samples, a search on the curve."""
 
 import numpy as np
 import pytest
@@ -68,7 +68,7 @@ def test_posterior_stays_finite_far_from_every_component(two_in_the_plane):
     assert np.isfinite(mean).all() and np.linalg.eigvalsh(covariance[0]).min() > 0
 
 
-def test_samples_have_the_laws_mean_and_covariance():
+def test_samples_have_the_mean_and_covariance_of_the_law():
     law = make_mixture()
     x = law.sample(200_000, np.random.default_rng(0))
     m = law.weights @ law.means
@@ -81,7 +81,7 @@ def test_samples_have_the_laws_mean_and_covariance():
     np.testing.assert_allclose(np.cov(x.T), C, atol=0.03)
 
 
-def test_spiral_tangent_is_the_curves_direction_at_the_nearest_point():
+def test_the_tangent_of_the_spiral_is_that_of_the_nearest_curve_point():
     law = Spiral()
     x = law.sample(200, np.random.default_rng(0)) + 0.01
     t = np.linspace(law.first, law.last, 100_001)
@@ -104,7 +104,7 @@ def test_spiral_samples_lie_on_the_curve_up_to_the_noise():
 
 
 @pytest.mark.parametrize("name", ["gaussian", "mixture", "spiral"])
-def test_synthetic_data_repeat_with_their_seed(name):
+def test_synthetic_data_is_reproducible_from_its_seed(name):
     one, same, other = (load(DataOptions(name, rows=50, seed=s)) for s in (1, 1, 2))
     assert one.fingerprint == same.fingerprint != other.fingerprint
     assert one.rows == 50 and one.law is not None and one.source.dtype == np.float32
