@@ -12,6 +12,7 @@ from localmoments.artefact import START_POINTS, WEIGHTS, Manifest
 from localmoments.errors import ArtefactError
 from localmoments.model import Model
 from trainer import checkpoint
+from trainer.atomic_files import replace_file
 from trainer.autoencoder import AutoEncoder
 from trainer.checkpoint import Loss
 from trainer.config import Recipe, make_recipe
@@ -103,9 +104,13 @@ def _export_run(
     losses = checkpoint.load(run.checkpoint)[0].losses
     chains = set_up_chains(recipe, prepared, ae)
     folder = _export(recipe, prepared, ae, chains, models, losses)
-    with explain_write_errors(run.path):
-        for plot in folder.glob("*.png"):
-            shutil.copyfile(plot, run.path / plot.name)
+    try:
+        with explain_write_errors(run.path):
+            for plot in folder.glob("*.png"):
+                with replace_file(run.path / plot.name) as temporary:
+                    shutil.copyfile(plot, temporary)
+    except RunFolderError as error:  # the artefact is complete, so this is not a failure
+        log(f"Note: the plots are only in {folder}: {error}")
     log(f"{folder} is ready; {folder / CARD} describes it.")
     return folder
 
