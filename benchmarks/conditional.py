@@ -24,10 +24,10 @@ from scipy.stats import norm
 
 from localmoments.arrays import Doubles, Floats
 from localmoments.chain import draw_starts, make_transition, positions
+from localmoments.chain_state import Clamp, Transition
 from localmoments.clamp import noise_levels
 from localmoments.gaussian import Gaussian, Measurement
 from localmoments.model import Model
-from localmoments.transition import Clamp, Transition
 from trainer.data.known_sets import locate_file
 from trainer.data.synthetic import Spiral
 from trainer.evaluate.features import (

@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 
 from localmoments.artefact import WEIGHTS
 from trainer.autoencoder import Architecture, AutoEncoder
+from trainer.chain_kernels import make_kernels
 from trainer.config import RECIPES, Recipe, make_recipe, read_recipe
 from trainer.graphs import (
     CHECKED_BATCHES,
@@ -27,7 +28,6 @@ from trainer.graphs import (
     model_graphs,
     write_graph,
 )
-from trainer.kernels import make_kernels
 
 RESULTS = Path(__file__).parent / "results"
 TABLES = ("gaussian", "mixture", "spiral")  # unbounded data, hence a linear decoder

@@ -27,13 +27,13 @@ import torch
 from localmoments.arrays import Doubles
 from localmoments.model import Model
 from trainer.autoencoder import Architecture, AutoEncoder
+from trainer.chain_kernels import make_kernels
 from trainer.criteria import Criterion
 from trainer.data import load
 from trainer.data.synthetic import GaussianMixture, Spiral
 from trainer.evaluate import claims_figures, read_split, rows_for, split_again
 from trainer.evaluate.command import data_options
 from trainer.evaluate.grid import Grid, best_reconstruction, solve, total_variation
-from trainer.kernels import make_kernels
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results" / "theory.json"

@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from localmoments.chain_state import ClampSpec
     from localmoments.errors import (
         ArtefactError,
         DivergedError,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     )
     from localmoments.model import Model, Reconstruction, load
     from localmoments.moments import Moments
-    from localmoments.transition import ClampSpec
     from localmoments.trust import Trust
 
 __all__ = [

@@ -20,11 +20,11 @@ import numpy as np
 from localmoments import clamp as clamps
 from localmoments import metropolis as corrections
 from localmoments.arrays import FARTHEST, Floats, Reals
+from localmoments.chain_state import Clamp, ClampSpec, Position, Step, Transition, check_bounds
 from localmoments.errors import InputError
 from localmoments.estimators import FULL_JACOBIAN_DIMS
 from localmoments.graph_calls import Call, run_calls
 from localmoments.noise import FLOOR_NOISE, START_NOISE, normals, shuffle
-from localmoments.transition import Clamp, ClampSpec, Position, Step, Transition, check_bounds
 
 if TYPE_CHECKING:
     from localmoments.model import Model

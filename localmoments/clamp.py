@@ -41,12 +41,12 @@ import numpy as np
 from localmoments import matheron
 from localmoments.arrays import Doubles, Floats
 from localmoments.artefact import Manifest
+from localmoments.chain_state import Clamp, Position, Step, Transition, check_bounds
 from localmoments.estimators import FULL_JACOBIAN_DIMS
 from localmoments.gaussian import Gaussian, Measurement, bridge, draw_given
 from localmoments.graph_calls import Calls
 from localmoments.noise import ACCEPT_NOISE, FLOOR_NOISE, normals, uniforms
 from localmoments.spectrum import count_matrix_calls, find_matrices
-from localmoments.transition import Clamp, Position, Step, Transition, check_bounds
 
 if TYPE_CHECKING:
     from localmoments.model import Model

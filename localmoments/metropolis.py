@@ -22,11 +22,11 @@ import numpy as np
 
 from localmoments.arrays import Doubles, Floats
 from localmoments.artefact import Manifest
+from localmoments.chain_state import Position, Step, Transition, check_bounds
 from localmoments.gaussian import Gaussian
 from localmoments.graph_calls import Call, Calls
 from localmoments.noise import ACCEPT_NOISE, normals, uniforms
 from localmoments.spectrum import count_matrix_calls, find_matrices
-from localmoments.transition import Position, Step, Transition, check_bounds
 
 if TYPE_CHECKING:
     from localmoments.model import Model

@@ -22,6 +22,7 @@ from localmoments import artefact
 from localmoments.arrays import Arrays, Doubles, Floats, Reals
 from localmoments.artefact import Manifest
 from localmoments.chain import make_clamp, make_transition, positions, start_state
+from localmoments.chain_state import ClampSpec
 from localmoments.columns import is_within_reach
 from localmoments.cpus import available_cpus
 from localmoments.errors import ArtefactError, InputError, UnusableAnswerError
@@ -29,7 +30,6 @@ from localmoments.estimators import Estimator, Units
 from localmoments.graph_calls import run_calls
 from localmoments.moments import Moments, MomentsField, MomentsSpec, find_moments
 from localmoments.providers import CPU, MEMORY, Device, open_session, run_on_device
-from localmoments.transition import ClampSpec
 
 if TYPE_CHECKING:
     import onnxruntime as ort

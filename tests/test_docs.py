@@ -9,9 +9,9 @@ import pytest
 
 from service import settings
 from trainer.autoencoder import Architecture, AutoEncoder
+from trainer.chain_kernels import KERNELS
 from trainer.config import RECIPES, Recipe, make_recipe, read_recipe
 from trainer.graphs import model_graphs
-from trainer.kernels import KERNELS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]

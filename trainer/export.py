@@ -24,12 +24,12 @@ from localmoments.model import Model
 from trainer.atomic_files import new_version
 from trainer.autoencoder import AutoEncoder
 from trainer.card import CAPTIONS, card
+from trainer.chain_kernels import Kernel, default_scale, make_kernels, training_scale
 from trainer.config import Recipe
 from trainer.data import Dataset, record_split
 from trainer.evaluate.trust import largest_passing_level, levels_between
 from trainer.fit import VALIDATION_ROWS
 from trainer.graphs import OPSET, GraphSpec, kernel_graph, model_graphs, write_graph
-from trainer.kernels import Kernel, default_scale, make_kernels, training_scale
 from trainer.prepare import Prepared, held_out_rows
 
 Complete = Callable[[Path], Manifest]  # a written artefact -> its manifest with figures

@@ -36,9 +36,9 @@ from torch import Tensor, nn
 from localmoments.artefact import WEIGHTS, Shape
 from localmoments.signals import delay_signals
 from trainer.autoencoder import AutoEncoder
+from trainer.chain_kernels import Kernel
 from trainer.errors import ExportError
 from trainer.interrupts import INTERRUPT
-from trainer.kernels import Kernel
 
 BATCH, PROBES = "batch", "probes"  # names of the dynamic axes
 OPSET = 20

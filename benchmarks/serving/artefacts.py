@@ -17,11 +17,11 @@ from safetensors.torch import save_file
 from localmoments.artefact import START_POINTS, WEIGHTS, Graph
 from trainer.atomic_files import new_version
 from trainer.autoencoder import AutoEncoder
+from trainer.chain_kernels import make_kernels
 from trainer.config import Recipe, make_recipe
 from trainer.export import ChainSetup, describe, write_manifest
 from trainer.fit import fit
 from trainer.graphs import GraphSpec, kernel_graph, model_graphs, write_graph
-from trainer.kernels import make_kernels
 from trainer.prepare import Prepared, held_out_rows, prepare
 from trainer.run_folder import new_run
 

@@ -14,7 +14,7 @@ from localmoments.model import Model
 from localmoments.noise import normals
 from serving.roster import Array
 from trainer.autoencoder import Architecture, AutoEncoder
-from trainer.kernels import make_kernels
+from trainer.chain_kernels import make_kernels
 
 SEED = 7
 

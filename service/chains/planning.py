@@ -21,10 +21,10 @@ from localmoments.chain import (
     start_state,
     step_cost,
 )
+from localmoments.chain_state import Clamp, Transition
 from localmoments.errors import InputError, StaleChainError, TooLargeError
 from localmoments.estimators import FULL_JACOBIAN_DIMS
 from localmoments.model import Model
-from localmoments.transition import Clamp, Transition
 from service.chains.spec import THIN, WALKERS, CallSpec, ChainSpec, Start
 from service.engine.chain_job import Emission, StepRange
 from service.engine.repository import ModelRepository

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from localmoments.arrays import Reals
-from localmoments.transition import ClampSpec
+from localmoments.chain_state import ClampSpec
 from service.engine.chain_job import Emission
 
 # Defaults of POST /sample.

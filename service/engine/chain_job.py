@@ -12,9 +12,9 @@ from typing import Literal
 
 from localmoments.arrays import Arrays, Floats
 from localmoments.chain import step_noise, take_step
+from localmoments.chain_state import Position, Step, Transition, check_bounds
 from localmoments.graph_calls import Call
 from localmoments.model import Model
-from localmoments.transition import Position, Step, Transition, check_bounds
 from service.engine.batcher import Batcher
 from service.engine.job import Job, Next
 

@@ -10,8 +10,8 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
 
 from localmoments.arrays import Reals
+from localmoments.chain_state import ClampSpec
 from localmoments.errors import DrainingError, InputError, LateError
-from localmoments.transition import ClampSpec
 from service.caller import Caller
 from service.chains.call import ChainCall, Sample
 from service.chains.planning import Plan, digest

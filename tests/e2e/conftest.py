@@ -28,10 +28,10 @@ from safetensors.torch import save_file
 from localmoments.artefact import MANIFEST, START_POINTS, WEIGHTS, Graph, Kernel
 from localmoments.columns import Normaliser
 from trainer.autoencoder import AutoEncoder
+from trainer.chain_kernels import make_kernels
 from trainer.config import make_recipe
 from trainer.export import ChainSetup, describe, write_manifest
 from trainer.graphs import kernel_graph, model_graphs, write_graph
-from trainer.kernels import make_kernels
 from trainer.prepare import prepare
 
 D, SIGMA = 4, 0.6

@@ -8,10 +8,10 @@ import pytest
 
 from localmoments.arrays import Floats
 from localmoments.chain import advance, encode_state, make_transition, positions
+from localmoments.chain_state import Transition
 from localmoments.model import Model
 from localmoments.noise import FLOOR_NOISE, normals
-from localmoments.transition import Transition
-from trainer.kernels import KERNELS
+from trainer.chain_kernels import KERNELS
 
 
 @pytest.fixture

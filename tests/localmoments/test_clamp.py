@@ -14,6 +14,7 @@ import pytest
 from localmoments import matheron
 from localmoments.arrays import Arrays, Doubles, Floats
 from localmoments.chain import advance, encode_state, positions, step_cost
+from localmoments.chain_state import Clamp, Transition
 from localmoments.clamp import (
     RIDGE,
     WEIGHTED_DIMS,
@@ -24,7 +25,6 @@ from localmoments.clamp import (
 )
 from localmoments.gaussian import Gaussian, Measurement, gain
 from localmoments.model import Model
-from localmoments.transition import Clamp, Transition
 
 
 class Normal(Model):

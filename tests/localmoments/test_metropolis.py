@@ -9,8 +9,8 @@ import pytest
 
 from localmoments.arrays import Arrays, Floats
 from localmoments.chain import advance, positions
+from localmoments.chain_state import Transition
 from localmoments.model import Model
-from localmoments.transition import Transition
 
 C, ALPHA = np.array([[1.0, 0.6], [0.6, 0.8]]), 0.25
 SMOOTHED = C + ALPHA * np.eye(2)

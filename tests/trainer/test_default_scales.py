@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from trainer.autoencoder import Architecture, AutoEncoder
-from trainer.kernels import calibrate_scale, default_scale, make_kernels
+from trainer.chain_kernels import calibrate_scale, default_scale, make_kernels
 
 Maker = Callable[..., AutoEncoder]
 

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from localmoments.artefact import START_POINTS, WEIGHTS
 from trainer.autoencoder import Architecture, AutoEncoder
+from trainer.chain_kernels import make_kernels
 from trainer.errors import ExportError
 from trainer.export import ChainSetup
 from trainer.graphs import (
@@ -29,7 +30,6 @@ from trainer.graphs import (
     weight_offsets,
     write_graph,
 )
-from trainer.kernels import make_kernels
 
 Maker = Callable[..., AutoEncoder]
 

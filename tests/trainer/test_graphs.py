@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from trainer.autoencoder import Architecture, AutoEncoder
+from trainer.chain_kernels import KERNELS, make_kernels
 from trainer.graphs import BATCH, PROBES, GraphSpec, kernel_graph, model_graphs
-from trainer.kernels import KERNELS, make_kernels
 
 pytestmark = pytest.mark.usefixtures("double")
 

@@ -9,11 +9,11 @@ import torch
 from torch import Generator, Tensor
 
 from trainer.autoencoder import Architecture, AutoEncoder
+from trainer.chain_kernels import make_kernels, training_scale
 from trainer.config import make_recipe
 from trainer.criteria import Criterion, kernel_noise, noise_levels, spread_scale
 from trainer.export import set_up_chains
 from trainer.fit import fit
-from trainer.kernels import make_kernels, training_scale
 from trainer.prepare import prepare
 from trainer.run_folder import new_run
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from localmoments.arrays import Doubles, Floats
 from localmoments.chain import positions, start_state
+from localmoments.chain_state import Transition
 from localmoments.columns import Normaliser
 from localmoments.model import Model
-from localmoments.transition import Transition
 from trainer.progress import Advance
 
 NARROW = 64  # columns up to which a chain's step costs next to nothing

@@ -20,17 +20,6 @@ from typing import Any
 import numpy as np
 
 from localmoments.arrays import Doubles, Floats
-from trainer.evaluate.distances import (
-    KernelSums,
-    ball_radii,
-    coverage_parts,
-    directions,
-    frechet_parts,
-    kernel_parts,
-    kernel_sums,
-    root_mean_square,
-    wasserstein_parts,
-)
 from trainer.evaluate.features import Classifier, Features, class_shares, normalised_entropy
 from trainer.evaluate.jackknife import (
     Estimate,
@@ -43,6 +32,17 @@ from trainer.evaluate.jackknife import (
 )
 from trainer.evaluate.parzen import Parzen, parzen
 from trainer.evaluate.rows import Rows
+from trainer.evaluate.sample_metrics import (
+    KernelSums,
+    ball_radii,
+    coverage_parts,
+    directions,
+    frechet_parts,
+    kernel_parts,
+    kernel_sums,
+    root_mean_square,
+    wasserstein_parts,
+)
 
 DRAWN_ROWS = 20_000  # over all draws, as far as MOST_DRAWS allows
 FEWEST_DRAWS, MOST_DRAWS = 5, 40

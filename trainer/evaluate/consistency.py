@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from localmoments.arrays import Doubles, Floats
 from localmoments.chain import make_transition, positions
+from localmoments.chain_state import Transition
 from localmoments.errors import DivergedError
 from localmoments.model import Model
-from localmoments.transition import Transition
 from trainer.evaluate.calibration import FEWEST, Cloud, local_at
 from trainer.evaluate.grid import Grid, solve, total_variation
 

@@ -12,8 +12,8 @@ from torch import from_numpy
 
 from localmoments.arrays import Floats
 from localmoments.chain import make_transition
+from localmoments.chain_state import Transition
 from localmoments.model import Model
-from localmoments.transition import Transition
 from trainer.data import Dataset
 from trainer.evaluate.chains import Budget, Samples, Scalar, draw_chains
 from trainer.evaluate.features import (

@@ -14,7 +14,7 @@ from localmoments.arrays import Doubles
 from localmoments.columns import Normaliser
 from localmoments.model import Model
 from trainer.data import GaussianMixture, KnownLaw
-from trainer.evaluate.distances import sliced_wasserstein
+from trainer.evaluate.sample_metrics import sliced_wasserstein
 
 REPEATS = 5
 

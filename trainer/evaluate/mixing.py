@@ -26,8 +26,8 @@ from arviz_stats.base.array import array_stats
 from numpy.typing import NDArray
 
 from localmoments.arrays import Doubles, Floats
-from trainer.evaluate.distances import kernel_blocks
 from trainer.evaluate.features import Principal
+from trainer.evaluate.sample_metrics import kernel_blocks
 
 COMPONENTS = 3
 HALVINGS = 100  # random halvings of the walkers that set the limit

@@ -38,7 +38,6 @@ from trainer.evaluate.context import (
     make_context,
     with_scales,
 )
-from trainer.evaluate.distances import root_mean_square, sliced_wasserstein
 from trainer.evaluate.features import Classifier, change_rate
 from trainer.evaluate.known_law import compare_with_law, moment_errors
 from trainer.evaluate.mixing import BurnIn, Scalars, autocorrelation, burn_in, mixing
@@ -52,6 +51,7 @@ from trainer.evaluate.rows import (
     read_split,
     rows_for,
 )
+from trainer.evaluate.sample_metrics import root_mean_square, sliced_wasserstein
 from trainer.evaluate.scales import search_scales
 from trainer.evaluate.trust import reconstruction_figures, with_clean_level
 from trainer.progress import track

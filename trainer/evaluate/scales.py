@@ -16,15 +16,19 @@ import numpy as np
 
 from localmoments.arrays import Floats
 from localmoments.artefact import Manifest
+from localmoments.chain_state import Transition
 from localmoments.errors import DivergedError
 from localmoments.model import Model
-from localmoments.transition import Transition
 from trainer.evaluate.chains import Budget, draw_chains
 from trainer.evaluate.context import Context
-from trainer.evaluate.distances import density_and_coverage, kernel_distance, sliced_wasserstein
 from trainer.evaluate.features import Classifier, Features, normalised_entropy
 from trainer.evaluate.jackknife import Units
 from trainer.evaluate.rows import Rows
+from trainer.evaluate.sample_metrics import (
+    density_and_coverage,
+    kernel_distance,
+    sliced_wasserstein,
+)
 from trainer.progress import Advance, track
 
 FACTORS = (0.25, 0.5, 2**-0.5, 1.0, 2**0.5, 2.0)

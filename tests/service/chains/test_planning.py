@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localmoments.chain_state import Clamp, Transition
 from localmoments.model import Model
-from localmoments.transition import Clamp, Transition
 from service.chains.planning import Plan, compute_fingerprint, dump_plan, load_plan
 from service.engine.chain_job import StepRange
 

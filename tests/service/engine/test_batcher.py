@@ -13,9 +13,9 @@ import pytest
 
 from localmoments.arrays import Arrays, Floats
 from localmoments.chain import draw_starts, encode_state, make_transition, positions
+from localmoments.chain_state import Clamp, Transition
 from localmoments.errors import ComputeError, DivergedError, OverloadError, UnusableAnswerError
 from localmoments.model import Model
-from localmoments.transition import Clamp, Transition
 from service.engine.batcher import Batcher
 from service.engine.chain_job import ChainJob, StepRange
 from service.engine.executor import Executor

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from localmoments.chain import draw_starts, encode_state, make_transition, positions
+from localmoments.chain_state import Clamp, Transition
 from localmoments.clamp import default_scale
 from localmoments.model import Model
 from localmoments.noise import FLOOR_NOISE, normals
-from localmoments.transition import Clamp, Transition
 
 NPY, NDJSON, SSE = "application/x-npy", "application/x-ndjson", "text/event-stream"
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainer.autoencoder import Architecture, AutoEncoder
+from trainer.chain_kernels import KERNELS, Kernel, make_kernels
 from trainer.covariance_roots import FLOOR
-from trainer.kernels import KERNELS, Kernel, make_kernels
 from trainer.layers import Linearised
 
 pytestmark = pytest.mark.usefixtures("double")

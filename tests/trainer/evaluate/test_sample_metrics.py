@@ -6,7 +6,7 @@ import pytest
 from scipy.linalg import sqrtm
 
 from trainer.evaluate.comparison import make_reference
-from trainer.evaluate.distances import (
+from trainer.evaluate.sample_metrics import (
     density_and_coverage,
     frechet_distance,
     kernel_distance,
