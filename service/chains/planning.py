@@ -21,12 +21,12 @@ from localmoments.chain import (
     start_state,
     step_cost,
 )
-from localmoments.chain_state import Clamp, Transition
+from localmoments.chain_state import Clamp, Emission, Transition
 from localmoments.errors import InputError, StaleChainError, TooLargeError
 from localmoments.estimators import FULL_JACOBIAN_DIMS
 from localmoments.model import Model
 from service.chains.spec import THIN, WALKERS, CallSpec, ChainSpec, Start
-from service.engine.chain_job import Emission, StepRange
+from service.engine.chain_job import StepRange
 from service.engine.repository import ModelRepository
 
 FORMAT = 1  # of the stored JSON

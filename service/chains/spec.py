@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from localmoments.arrays import Reals
-from localmoments.chain_state import ClampSpec
-from service.engine.chain_job import Emission
+from localmoments.chain_state import Clamp, Emission
 
 # Defaults of POST /sample.
 WALKERS = 4
@@ -35,7 +34,7 @@ class ChainSpec:
     floor: float | None = None  # standard deviation of isotropic noise, in model units
     seed: int | None = None
     start: Start | None = None
-    clamp: ClampSpec | None = None
+    clamp: Clamp | None = None
     metropolis: bool | None = None
 
 

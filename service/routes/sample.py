@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
 
 from localmoments.arrays import Reals
-from localmoments.chain_state import ClampSpec
+from localmoments.chain_state import Clamp
 from localmoments.errors import DrainingError, InputError, LateError
 from service.caller import Caller
 from service.chains.call import ChainCall, Sample
@@ -172,16 +172,16 @@ def _make_start(given: SampleRequest, points: Reals | None) -> Start | None:
     return Start(given.start) if isinstance(given.start, str) else None
 
 
-def _make_clamp(given: SampleRequest, values: Reals | None, std: Reals | None) -> ClampSpec | None:
+def _make_clamp(given: SampleRequest, values: Reals | None, std: Reals | None) -> Clamp | None:
     if given.clamp is None or values is None:
         return None
     if std is None:
         std = np.full((1, 1), given.clamp.std or 0.0)
-    return ClampSpec(np.atleast_2d(np.array(given.clamp.mask, bool)), values, std)
+    return Clamp(np.atleast_2d(np.array(given.clamp.mask, bool)), values, std)
 
 
 def _make_parsed(
-    given: SampleQuery | SampleRequest, start: Start | None, clamp: ClampSpec | None
+    given: SampleQuery | SampleRequest, start: Start | None, clamp: Clamp | None
 ) -> _ParsedRequest:
     scale: Any = given.scale
     spec = ChainSpec(
