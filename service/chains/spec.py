@@ -14,15 +14,6 @@ THIN = 10  # or `steps`, if the first call is shorter
 
 
 @dataclass(frozen=True)
-class Start:
-    """Where walkers start: start points of the model, noise, given points, or another chain."""
-
-    kind: Literal["data", "noise", "points", "chain"] = "data"
-    points: Reals | None = None  # (1 or W, d), for kind "points"
-    chain: str = ""  # id, for kind "chain"
-
-
-@dataclass(frozen=True)
 class ChainSpec:
     """What stays fixed for the life of a chain. Later calls may repeat it but not change it."""
 
@@ -33,18 +24,21 @@ class ChainSpec:
     scale: Sequence[float] | None = None  # step sizes, used in turn
     floor: float | None = None  # standard deviation of isotropic noise, in model units
     seed: int | None = None
-    start: Start | None = None
+    start: Literal["data", "noise", "points", "chain"] | None = None
+    start_points: Reals | None = None  # (1 or W, d), if start is "points"
+    start_chain: str = ""  # id, if start is "chain"
     clamp: Clamp | None = None
     metropolis: bool | None = None
 
 
 @dataclass(frozen=True)
 class CallSpec:
-    """How far one call walks, and what it returns."""
+    """Which chain one call moves, how far, and what it returns."""
 
     steps: int = STEPS
     thin: int | None = None  # sample every n-th step
     emit: Emission | None = None
-    from_step: int | None = None  # of a chain that exists; default: its newest step
+    chain: str | None = None  # id of an existing chain; default: a new one
+    from_step: int | None = None  # of an existing chain; default: its newest step
     streamed: bool = False
     seconds: float | None = None  # stop after this time
