@@ -22,7 +22,7 @@ from localmoments import artefact
 from localmoments.arrays import Arrays, Doubles, Floats, Reals
 from localmoments.artefact import Manifest
 from localmoments.chain import make_clamp, make_transition, positions, start_state
-from localmoments.chain_state import ClampSpec
+from localmoments.chain_state import Clamp, Emission
 from localmoments.columns import is_within_reach
 from localmoments.cpus import available_cpus
 from localmoments.errors import ArtefactError, InputError, UnusableAnswerError
@@ -248,9 +248,9 @@ class Model:
         scale: float | Sequence[float] | None = None,
         floor: float = 0.0,
         start: Literal["data", "noise"] | ArrayLike = "data",
-        clamp: ClampSpec | Mapping[str, Any] | None = None,
+        clamp: Clamp | Mapping[str, Any] | None = None,
         metropolis: bool = False,
-        emit: Literal["mean", "noisy"] | None = None,
+        emit: Emission | None = None,
     ) -> Reals:
         """Draw n samples: the last positions of n independent walkers.
 
@@ -309,9 +309,9 @@ class Model:
         scale: float | Sequence[float] | None = None,
         floor: float = 0.0,
         start: Literal["data", "noise"] | ArrayLike = "data",
-        clamp: ClampSpec | Mapping[str, Any] | None = None,
+        clamp: Clamp | Mapping[str, Any] | None = None,
         metropolis: bool = False,
-        emit: Literal["mean", "noisy"] | None = None,
+        emit: Emission | None = None,
     ) -> Iterator[Reals]:
         """Iterate over the samples of n walkers, one array (n, d) for every `thin` steps.
 
@@ -470,8 +470,8 @@ def _read_rows(x: ArrayLike, name: str) -> tuple[Reals, bool]:
     return np.atleast_2d(rows), rows.ndim == 1
 
 
-def _read_clamp(clamp: ClampSpec | Mapping[str, Any]) -> ClampSpec:
-    if isinstance(clamp, ClampSpec):
+def _read_clamp(clamp: Clamp | Mapping[str, Any]) -> Clamp:
+    if isinstance(clamp, Clamp):
         return clamp
     if not {"mask", "values"} <= set(clamp) <= {"mask", "values", "std"}:
         raise InputError('`clamp` must have "mask" and "values", and may have "std".')
@@ -480,7 +480,7 @@ def _read_clamp(clamp: ClampSpec | Mapping[str, Any]) -> ClampSpec:
         raise InputError("clamp.mask must be booleans, (d,) or (n, d).")
     std: Any = clamp.get("std")
     errors = np.full((1, 1), std or 0.0) if np.ndim(std) == 0 else _read_rows(std, "clamp.std")[0]
-    return ClampSpec(np.atleast_2d(mask).astype(np.bool_), values, errors)
+    return Clamp(np.atleast_2d(mask).astype(np.bool_), values, errors)
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
