@@ -7,8 +7,11 @@ of such a model for a test of the paper.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from localmoments.artefact import Manifest
-from trainer.covariance_roots import MATRIX_COLUMNS
+from trainer.autoencoder import Architecture
+from trainer.covariance_roots import choose_root
 from trainer.evaluate.chains import budget_for
 from trainer.evaluate.report import OPTIONS, figures_text, pairs
 
@@ -76,7 +79,7 @@ def _list_additions(m: Manifest) -> list[str]:
     if criterion.get("walkback", 1) > 1:
         added.append("walkback")
     if model.get("conditioned", False):
-        added.append("the network is told its noise level")
+        added.append("the network takes its noise level as an input")
     return added
 
 
@@ -121,14 +124,33 @@ def _describe_layers(model: Mapping[str, Any]) -> str:
 def _describe_root(m: Manifest) -> str:
     """The covariance that `gibbs` and `moment` draw with in place of A (docs/decisions/0004)."""
     sampling, model = m.recipe.get("sampling", {}), m.recipe.get("model", {})
-    root, gain = sampling.get("root", "auto"), sampling.get("gain", 1.0)
-    if root == "auto" and m.input_dims <= MATRIX_COLUMNS:
-        root = "matrix"
-    if root == "auto" and not (model.get("tied") and len(model.get("hidden", ())) == 1):
-        root = "jacobian"
+    architecture = Architecture(
+        m.input_dims,
+        tuple(model.get("hidden", (256,))),
+        model.get("unit", "silu"),
+        _find_decoder(m),
+        model.get("tied", False),
+        model.get("blocks", 0),
+        model.get("conditioned", False),
+    )
+    root = choose_root(sampling.get("root", "auto"), architecture)
     if root == "jacobian":
-        return f"γ²JJᵀ in place of A, γ = {gain:g}"
+        return f"γ²JJᵀ in place of A, γ = {sampling.get('gain', 1.0):g}"
     return f"A (root `{root}`)"
+
+
+def _find_decoder(m: Manifest) -> str:
+    """The unit of the output. For `auto` it follows from the normaliser, as in `inspect_rows`."""
+    decoder = m.recipe.get("model", {}).get("decoder", "auto")
+    if decoder != "auto":
+        return str(decoder)
+    if m.loss == "cross-entropy" or m.recipe.get("data", {}).get("normalise") == "unit":
+        return "sigmoid"
+    # Bytes are divided by 255, and values within [0, 1] stay as they are. Other data is
+    # standardised.
+    shift, scale = m.normaliser.shift, m.normaliser.scale
+    is_unit = not shift.any() and bool(np.isin(scale, (1.0, 255.0)).all())
+    return "sigmoid" if is_unit else "linear"
 
 
 def _explain_alpha(m: Manifest) -> str:

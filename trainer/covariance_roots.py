@@ -195,8 +195,17 @@ def check_exact_root(a: Architecture) -> None:
         )
 
 
+def choose_root(name: str, a: Architecture) -> str:
+    """Replace `auto` by `exact`, `matrix` or `jacobian`, the first that fits the architecture."""
+    if name != "auto":
+        return name
+    if has_exact_root(a):
+        return "exact"
+    return "matrix" if a.dims <= MATRIX_COLUMNS else "jacobian"
+
+
 def make_root(name: str, ae: AutoEncoder, degree: int = 6, gain: float = 1.0) -> Root:
-    """Make the root of a recipe; `auto` is `exact`, `matrix` or `jacobian`, the first that fits.
+    """Make the root of a recipe.
 
     Args:
         name: auto, exact, matrix, polynomial or jacobian.
@@ -207,10 +216,7 @@ def make_root(name: str, ae: AutoEncoder, degree: int = 6, gain: float = 1.0) ->
     Raises:
         RecipeError: if there is no such root, or it does not fit the architecture.
     """
-    if name == "auto":
-        if has_exact_root(ae.architecture):
-            return Exact(ae)
-        return Matrix(ae) if ae.architecture.dims <= MATRIX_COLUMNS else Jacobian(ae, gain)
+    name = choose_root(name, ae.architecture)
     if name == "exact":
         return Exact(ae)
     if name == "matrix":

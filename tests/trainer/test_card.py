@@ -105,7 +105,7 @@ ADDITIONS = {
     "a return": ({"criterion": {"hidden_return": 0.5}}, "encoded once more"),
     "input noise": ({"criterion": {"input_noise": 0.5, "alpha": 0.1}}, "noise added"),
     "walkback": ({"criterion": {"walkback": 2}}, "walkback"),
-    "conditioned": ({"model": {"conditioned": True}}, "told its noise level"),
+    "conditioned": ({"model": {"conditioned": True}}, "takes its noise level as an input"),
 }
 
 
@@ -122,6 +122,14 @@ def test_the_card_names_residual_blocks_and_the_covariance_of_a_draw(manifest):
     assert "64, 1 residual block after each" in text
     assert "γ²JJᵀ in place of A, γ = 1.75" in text
     assert "A (root `matrix`)" in card(replace(manifest, recipe={}), [])
+
+
+def test_the_card_of_one_tied_layer_names_the_root_that_is_exported(manifest):
+    """`exact` comes before `matrix`, and requires a linear decoder."""
+    model = {"hidden": [8], "unit": "linear", "tied": True}
+    assert "A (root `exact`)" in card(replace(manifest, recipe={"model": model}), [])
+    bounded = model | {"decoder": "sigmoid"}
+    assert "A (root `matrix`)" in card(replace(manifest, recipe={"model": bounded}), [])
 
 
 def test_the_card_says_where_the_chains_of_the_plot_start(manifest):
