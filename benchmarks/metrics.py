@@ -174,7 +174,7 @@ def run(data: str, models: Path, out: Path, budget: Budget, only: list[str]) -> 
     options = data_options(first.manifest.recipe["data"], data)
     dataset = load(options, None)
     record = read_split(first.manifest)
-    split = split_again(dataset, options, record)
+    split = split_again(dataset, options, first.manifest)
     rows = rows_for(dataset, split, first.manifest.normaliser, record)
     context = make_context(first, dataset, rows, budget, sys.stderr)
     reference = make_reference(rows.test.x, context.features, budget.set_rows)

@@ -30,6 +30,7 @@ from trainer.autoencoder import Architecture, AutoEncoder
 from trainer.chain_kernels import make_kernels
 from trainer.criteria import Criterion
 from trainer.data import load
+from trainer.data.known_sets import KNOWN_SETS, locate_file
 from trainer.data.synthetic import GaussianMixture, Spiral
 from trainer.evaluate import claims_figures, read_split, rows_for, split_again
 from trainer.evaluate.command import data_options
@@ -37,7 +38,6 @@ from trainer.evaluate.grid import Grid, best_reconstruction, solve, total_variat
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results" / "theory.json"
-FILES = {"mnist": "mnist-train.npz", "frey": "frey-faces.npz"}
 
 LINE = GaussianMixture(  # two bumps with a valley between them
     np.array([0.5, 0.5]), np.array([[-1.0], [1.0]]), np.array([[[0.16]], [[0.36]]])
@@ -336,17 +336,17 @@ def measure_consistency(sigma: float = 0.4) -> dict[str, Any]:
 # --- models --------------------------------------------------------------------------------------
 
 
-def measure_models(data: Path) -> dict[str, Any]:
+def measure_models(data: str | None) -> dict[str, Any]:
     """Run `claims_figures` on every model in models/."""
     results = {}
     for folder in sorted(ROOT.glob("models/*/1")):
         model = Model.open(folder)
         m = model.manifest
-        file = FILES.get(str(m.data["name"]))
-        options = data_options(m.recipe["data"], str(data / file) if file else None)
+        source = m.recipe["data"]["source"]
+        path = str(locate_file(source, data)) if source in KNOWN_SETS else None
+        options = data_options(m.recipe["data"], path)
         dataset = load(options, None)
-        record = read_split(m)
-        rows = rows_for(dataset, split_again(dataset, options, record), m.normaliser, record)
+        rows = rows_for(dataset, split_again(dataset, options, m), m.normaliser, read_split(m))
         results[m.name] = claims_figures(model, rows)
         print(f"{m.name} done", flush=True)
     return results
@@ -355,8 +355,8 @@ def measure_models(data: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the paper's claims.")
     parser.add_argument("what", nargs="*", choices=["laws", "models"], default=["laws"])
-    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data",
-                        help="where mnist-train.npz and frey-faces.npz are")  # fmt: skip
+    parser.add_argument("--data", help="the folder of mnist-train.npz and frey-faces.npz "
+                        "(default: $LOCALMOMENTS_DATA)")  # fmt: skip
     parser.add_argument("--steps", type=int, default=3000, help="of every small network")
     args = parser.parse_args()
     torch.set_num_threads(1)

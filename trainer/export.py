@@ -263,7 +263,7 @@ def find_covariance_scale(recipe: Recipe) -> str:
 
 
 def _describe_data(dataset: Dataset, prepared: Prepared, recipe: Recipe) -> dict[str, Any]:
-    """What the data was, and how many held-out rows chose something.
+    """What the data was, and how many held-out rows `fit` used to select something.
 
     `chose` must list every call of `held_out_rows` whose result has an effect on the model.
     """

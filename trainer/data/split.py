@@ -2,8 +2,8 @@
 
 The split never depends on the run's seed, so two runs on the same data are validated on the same
 rows. `record_split` writes into the manifest how to find them again, and which of them `fit` used
-to choose something. `evaluate` reads that record, so a later version of this code cannot turn rows
-that chose the weights into test rows.
+to select something. `evaluate` reads that record, so a later version of this code cannot turn rows
+that were used to select the weights into test rows.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from trainer.errors import DataError
 # `record_split` writes these into the manifest, and `evaluate` reads them from there.
 SPLIT_SEED = 20_140
 MOST_HELD_OUT = 10_000
-FEWEST_TEST_ROWS = 1_000  # with fewer rows that chose nothing, a random half of all is the test set
+FEWEST_TEST_ROWS = 1_000  # with fewer unused held-out rows, a random half of all is the test set
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ from trainer.data.known_sets import set_path
 from trainer.errors import explain_write_errors
 from trainer.evaluate.chains import budget_for
 from trainer.evaluate.report import OPTIONS, figures_text
-from trainer.evaluate.rows import read_split, split_again
+from trainer.evaluate.rows import split_again
 from trainer.evaluate.run import check_width, evaluate
 from trainer.export import CARD
-from trainer.plots.artefact import draw_evaluation_plots
+from trainer.plots.artefact import EVALUATION_PLOTS, draw_evaluation_plots
 
 
 def evaluate_artefact(args: argparse.Namespace, folder: Path) -> None:
@@ -40,7 +40,7 @@ def evaluate_artefact(args: argparse.Namespace, folder: Path) -> None:
     other = _load_test_rows(options, args.test)
     if other is not None:
         check_width(model, other)
-    split = split_again(dataset, options, read_split(model.manifest))
+    split = split_again(dataset, options, model.manifest)
     evaluation = evaluate(model, dataset, split, budget, sys.stderr, other)
     with tempfile.TemporaryDirectory() as temporary:
         plots = draw_evaluation_plots(model, dataset, split, evaluation, Path(temporary))
@@ -81,7 +81,7 @@ def update_artefact(
 
     A crash at any moment leaves a valid artefact: files that the manifest does not list are not
     checked, so the files that change are first taken off the list, then written, then listed
-    again. Other files in the folder stay unlisted.
+    again. Other files in the folder stay unlisted. Plots of the old figures are removed.
     """
     old = manifests.read(folder)
     kernels = {k: replace(v, scale=(scales or {}).get(k, v.scale)) for k, v in old.kernels.items()}
@@ -89,11 +89,14 @@ def update_artefact(
     if moments_sigma is not None:
         manifest = replace(manifest, moments_sigma=moments_sigma, typical=typical)
     changed = {CARD, *(plot.name for plot in plots)}
-    listed = {*old.files, *changed}
-    shown = [f"{name}.png" for name in CAPTIONS if f"{name}.png" in listed]
-    files = {name: digest for name, digest in old.files.items() if name not in changed}
+    # A plot that was not drawn again belongs to the old figures.
+    outdated = {f"{name}.png" for name in EVALUATION_PLOTS} & old.files.keys() - changed
+    files = {name: digest for name, digest in old.files.items() if name not in changed | outdated}
+    shown = [f"{name}.png" for name in CAPTIONS if f"{name}.png" in files.keys() | changed]
     with explain_write_errors(folder):
         write_text(folder / MANIFEST, manifests.dumps(replace(manifest, files=files)))
+        for name in outdated:
+            (folder / name).unlink(missing_ok=True)
         for plot in plots:
             with replace_file(folder / plot.name) as temporary:
                 shutil.copyfile(plot, temporary)

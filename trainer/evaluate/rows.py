@@ -3,16 +3,16 @@
 | part       | which rows                                          | used for                   |
 |------------|-----------------------------------------------------|----------------------------|
 | training   | rows that the model was trained on                  | reference, k-means, copies |
-| validation | held-out rows that `fit` chose weights or scales by | bandwidth, scales          |
+| validation | held-out rows that `fit` used to select something   | bandwidth, scales          |
 | test       | all other held-out rows, or those of another file   | every figure               |
 
-A small data set has too few held-out rows that chose nothing. There a random half of the held-out
-rows, drawn with the recorded seed, is for validation and the other half for the test, and the card
-says so.
+`fit` has already used nearly every held-out row of a small data set. There a random half of the
+held-out rows, drawn with the recorded seed, is for validation and the other half for the test, and
+the card says so.
 
-Every number that decides which rows are held out, and which of them chose something, is recorded in
-the manifest (`data.split`) and read from there. So a later version of this code, with other
-constants, cannot turn rows that chose the weights into test rows.
+Every number that decides which rows are held out, and which of them `fit` used to select something,
+is recorded in the manifest (`data.split`) and read from there. So a later version of this code,
+with other constants, cannot turn rows that were used to select the weights into test rows.
 """
 
 from collections.abc import Mapping
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from localmoments.arrays import Doubles, Floats
 from localmoments.artefact import Manifest
 from localmoments.columns import Normaliser
+from localmoments.errors import ArtefactError
 from trainer.data import DataOptions, Dataset, Split, split
 from trainer.data.sources import Index
 from trainer.data.split import spread
@@ -36,7 +37,7 @@ MOST_TEST, MOST_VALUES = 10_000, 50_000_000  # test rows; numbers in the trainin
 
 @dataclass(frozen=True)
 class SplitRecord:
-    """How rows were held out, and how many of them chose what: `data.split` of a manifest."""
+    """How rows were held out, and how many were used to select what: `data.split` of a manifest."""
 
     seed: int  # of the random choice of held-out rows, and of the halves of a small set
     chose: Mapping[str, int]  # purpose -> rows, at positions i·len // n of the held-out rows
@@ -64,9 +65,23 @@ def read_split(manifest: Manifest) -> SplitRecord:
     )
 
 
-def split_again(dataset: Dataset, options: DataOptions, record: SplitRecord) -> Split:
-    """Hold out the same rows as the `fit` that left the record."""
-    return split(dataset, options, seed=record.seed, most=record.most_held_out)
+def split_again(dataset: Dataset, options: DataOptions, manifest: Manifest) -> Split:
+    """Hold out the same rows as the `fit` that wrote the manifest.
+
+    Raises:
+        ArtefactError: if that is another number of rows of the same data. Some of them may then be
+            rows that the model was trained on.
+    """
+    record = read_split(manifest)
+    again = split(dataset, options, seed=record.seed, most=record.most_held_out)
+    expected = manifest.data.get("held_out_rows", len(again.validation))
+    is_same_data = dataset.fingerprint == manifest.data.get("fingerprint")
+    if is_same_data and len(again.validation) != expected:
+        raise ArtefactError(
+            f"{manifest.reference} was trained with {expected:,} held-out rows, but this version "
+            f"holds out {len(again.validation):,} rows of {dataset.name}."
+        )
+    return again
 
 
 @dataclass(frozen=True)
@@ -134,16 +149,17 @@ def divide_held_out(split: Split, record: SplitRecord) -> tuple[Index, Index, st
     if len(untouched) >= record.fewest_test_rows:
         description = (
             f"{len(untouched):,} of the {len(held_out):,} held-out rows. The other "
-            f"{len(touched):,} chose {_join(record.chose)}, and choose bandwidths and scales here"
+            f"{len(touched):,} were used to select {_join(record.chose)}, and are used here to "
+            "select bandwidths and scales"
         )
         return touched, untouched, description
     if len(held_out) < 2:
-        return held_out, held_out, "the one held-out row, which also chose the weights"
+        return held_out, held_out, "the one held-out row, which was also used to select the weights"
     order = np.random.default_rng(record.seed).permutation(held_out)
     half = len(held_out) // 2
     description = (
         f"a random half of the {len(held_out):,} held-out rows (seed {record.seed}). They were not "
-        "trained on, but there are too few to set some aside: they helped to choose "
+        "trained on, but there are too few to set some aside: they were also used to select "
         f"{_join(record.chose)}"
     )
     return np.sort(order[:half]), np.sort(order[half:]), description

@@ -38,26 +38,20 @@ KEPT, THIN = 20, 5  # steps shown of each chain, and the steps between two of th
 IMAGES, ARROWS = 30, 200  # reconstructions of images, and of a table's rows
 TANGENT_IMAGES, SEGMENTS = 8, 300  # points with tangents: images, and a table's rows
 TANGENTS = 8  # of each point
+EVALUATION_PLOTS = ("samples", "classes", "bandwidths", "mixing", "distances", "neighbours")
 
 
-def draw_fit_plots(
-    model: Model, prepared: Prepared, losses: Sequence[Loss], folder: Path
-) -> list[Path]:
+def draw_fit_plots(model: Model, prepared: Prepared, losses: Sequence[Loss], folder: Path) -> None:
     """Draw samples, reconstructions, tangents, filters and losses of a new artefact.
 
     Args:
         losses: of the training; there is no plot of them if there are none.
         folder: where the PNG files are written.
-
-    Returns:
-        The paths, in the order in which the card shows them.
     """
     view = view_of(prepared.dataset, prepared.split)
-    paths = []
 
     def path(name: str) -> Path:
-        paths.append(folder / f"{name}.png")
-        return paths[-1]
+        return folder / f"{name}.png"
 
     with explain_write_errors(folder):
         chains = _draw_sample_chains(model, view)
@@ -70,7 +64,6 @@ def draw_fit_plots(
                 draw_filters(view, weights.get_tensor("encoder.0.weight"), path("filters"))
         if losses:
             draw_losses(losses, path("losses"), model.manifest.name)
-    return paths
 
 
 def _samples_title(model: Model) -> str:
@@ -123,7 +116,7 @@ def _draw_tangents_at_rows(model: Model, prepared: Prepared, view: View, path: P
 def draw_evaluation_plots(
     model: Model, dataset: Dataset, split: Split, evaluation: Evaluation, folder: Path
 ) -> list[Path]:
-    """Draw every plot that the figures of an evaluation allow; return the paths.
+    """Draw those of EVALUATION_PLOTS that the figures allow; return the paths.
 
     Plots are in the user's units, but for pixels, which are shown in [0, 1].
     """

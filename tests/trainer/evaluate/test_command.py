@@ -60,6 +60,17 @@ class TestUpdateArtefact:
         assert (artefact / "samples.png").read_bytes() == b"a newer one"
         assert "samples.png" in Model.open(artefact).manifest.files
 
+    def test_plots_of_the_old_figures_are_removed(self, artefact, plot, tmp_path):
+        other = tmp_path / "mixing.png"
+        other.write_bytes(b"a plot")
+        update_artefact(artefact, {}, [plot, other])
+        update_artefact(artefact, {}, [other])
+        assert not (artefact / "samples.png").exists()
+        assert "(samples.png)" not in (artefact / "card.md").read_text()
+        assert Model.open(artefact).manifest.files.keys() & {"samples.png", "mixing.png"} == {
+            "mixing.png"
+        }
+
     @pytest.mark.parametrize("moment", [0, 1, 2])
     @pytest.mark.parametrize("when", ["before", "after"])
     def test_a_kill_at_any_write_leaves_a_valid_artefact(

@@ -9,6 +9,7 @@ import pytest
 
 from localmoments import artefact as manifests
 from localmoments.columns import Normaliser
+from localmoments.errors import ArtefactError
 from trainer.data import ArraySource, DataOptions, Dataset, Split, load, split
 from trainer.data.split import spread
 from trainer.evaluate.rows import (
@@ -46,7 +47,7 @@ def test_rows_that_fit_chose_by_are_not_test_rows_of_a_large_set():
     for count in RECORD.chose.values():
         assert np.isin(spread(p.validation, count), validation).all()
     assert f"{len(test):,} of the 10,000 held-out rows" in description and len(test) > 7_000
-    assert "chose the weights, the scales and the start points" in description
+    assert "used to select the weights, the scales and the start points" in description
 
 
 def test_the_test_rows_of_a_small_set_are_a_random_half_and_the_description_says_so():
@@ -56,7 +57,7 @@ def test_the_test_rows_of_a_small_set_are_a_random_half_and_the_description_says
     assert len(validation) == len(test) == 300 and not np.intersect1d(validation, test).size
     assert np.array_equal(np.union1d(validation, test), p.validation)
     assert 0.4 < (test % 2).mean() < 0.6 and np.abs(np.corrcoef(test % 2, test > 5_700)[0, 1]) < 0.2
-    assert "a random half" in description and "helped to choose the weights" in description
+    assert "a random half" in description and "also used to select the weights" in description
 
 
 def test_the_recorded_seed_decides_the_test_rows():
@@ -107,9 +108,8 @@ class TestTheRecord:
         options = DataOptions("x", holdout=manifest.recipe["data"].get("holdout", 0.1))
 
         def divide():
-            record = read_split(manifest)
-            again = split_again(dataset, options, record)
-            return again, divide_held_out(again, record)
+            again = split_again(dataset, options, manifest)
+            return again, divide_held_out(again, read_split(manifest))
 
         before, (validation, test, _) = divide()
         assert len(before.validation) == manifest.data["held_out_rows"]
@@ -117,12 +117,22 @@ class TestTheRecord:
             ("SPLIT_SEED", 1), ("MOST_HELD_OUT", 100), ("FEWEST_TEST_ROWS", 9_000)
         ):  # fmt: skip
             monkeypatch.setattr(sys.modules["trainer.data.split"], constant, value)
-        monkeypatch.setattr("trainer.fit.VALIDATION_ROWS", 10)
-        monkeypatch.setattr("trainer.export.CALIBRATION_ROWS", 10)
         after, (validation_after, test_after, _) = divide()
         assert np.array_equal(before.validation, after.validation)
         assert np.array_equal(validation, validation_after)
         assert np.array_equal(test, test_after) and not np.isin(test_after, validation).any()
+
+    def test_another_number_of_held_out_rows_of_the_same_data_is_refused(self, digits):
+        """MNIST's held-out rows are set by a constant of the code, which is not in the record."""
+        dataset = digits.dataset
+        data = {"fingerprint": dataset.fingerprint, "held_out_rows": 181}
+        manifest = replace(manifests.read(MODELS / "digits-dae/1"), data=data)
+        with pytest.raises(
+            ArtefactError, match="181 held-out rows, but this version holds out 180"
+        ):
+            split_again(dataset, DataOptions("digits"), manifest)
+        other = replace(dataset, fingerprint="of other data")
+        assert len(split_again(other, DataOptions("digits"), manifest).validation) == 180
 
     def test_the_split_can_be_repeated_from_the_record(self, digits):
         """As the documentation says: a random choice by the seed, sorted."""
