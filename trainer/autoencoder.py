@@ -45,8 +45,10 @@ class Architecture:
             raise RecipeError(f"model.unit must be one of {', '.join(UNITS)}; got {self.unit!r}.")
         if self.decoder not in ("sigmoid", "linear"):
             raise RecipeError(f"model.decoder must be sigmoid or linear; got {self.decoder!r}.")
-        if not self.hidden or min(self.hidden) < 1 or self.dims < 1 or self.blocks < 0:
+        if not self.hidden or min(self.dims, *self.hidden) < 1:
             raise RecipeError("model.hidden must have at least one width, all of them at least 1.")
+        if self.blocks < 0:
+            raise RecipeError(f"model.blocks must be at least 0; got {self.blocks}.")
         if self.tied and self.blocks:
             raise RecipeError(
                 "model.tied and model.blocks exclude each other, because a residual block cannot "

@@ -52,6 +52,8 @@ Fraction = Annotated[float, Field(ge=0, lt=1, description="a number from 0 to be
 Count = Annotated[int, Field(ge=1, description="a whole number of at least 1")]
 CountOrZero = Annotated[int, Field(ge=0, description="a whole number of at least 0")]
 
+Widths = Annotated[tuple[Count, ...], Field(min_length=1)]
+
 RECIPES = Path(__file__).parent / "recipes"
 
 
@@ -59,12 +61,12 @@ RECIPES = Path(__file__).parent / "recipes"
 class ModelOptions:
     """[model]: the shape of the auto-encoder."""
 
-    dims: int | None = None  # refuse data with another number of columns
-    hidden: tuple[int, ...] = (256,)
+    dims: Count | None = None  # refuse data with another number of columns
+    hidden: Widths = (256,)
     unit: Literal["sigmoid", "tanh", "softplus", "silu", "linear"] = "silu"
     decoder: Literal["auto", "sigmoid", "linear"] = "auto"  # auto: from the range of the data
     tied: bool = False
-    blocks: int = 0  # residual blocks after each layer
+    blocks: CountOrZero = 0  # residual blocks after each layer
     conditioned: bool = False  # the noise level is an input of the network
 
 
@@ -228,7 +230,7 @@ _EXAMPLES = {
     "data.columns": _COLUMNS,
     "data.drop": _COLUMNS,
     "data.image": "the height and width of the images, for example [28, 28]",
-    "model.hidden": "a list of layer widths (whole numbers), for example [256, 128]",
+    "model.hidden": "a list of layer widths (whole numbers of at least 1), for example [256, 128]",
 }
 _TYPES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
@@ -258,18 +260,24 @@ def _check_combinations(recipe: Recipe) -> None:
     """Refuse settings that are valid one by one but not together."""
     c, m, s = recipe.criterion, recipe.model, recipe.sampling
     low, high = c.levels
-    quiet, loud = c.hidden_levels
+    low_rho, high_rho = c.hidden_levels
     rules = [
         (low <= high, "criterion.sigma is a range, so its first value must be the smaller one"),
         (
-            quiet <= loud,
+            low_rho <= high_rho,
             "criterion.hidden_noise is a range, so its first value must be the smaller one",
         ),
-        (loud == 0 or c.kind == "cae", "criterion.hidden_noise requires criterion.kind = cae"),
-        (loud > 0 or c.hidden_floor == 0, "criterion.hidden_floor needs criterion.hidden_noise"),
-        (loud > 0 or c.hidden_return == 0, "criterion.hidden_return needs criterion.hidden_noise"),
+        (high_rho == 0 or c.kind == "cae", "criterion.hidden_noise requires criterion.kind = cae"),
         (
-            loud == 0 or not c.stacked,
+            high_rho > 0 or c.hidden_floor == 0,
+            "criterion.hidden_floor needs criterion.hidden_noise",
+        ),
+        (
+            high_rho > 0 or c.hidden_return == 0,
+            "criterion.hidden_return needs criterion.hidden_noise",
+        ),
+        (
+            high_rho == 0 or not c.stacked,
             "criterion.hidden_noise and criterion.stacked exclude each other",
         ),
         (

@@ -243,9 +243,8 @@ def test_a_recipe_is_found_by_path_or_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda p: p.stem)
-def test_every_shipped_recipe_is_valid(path: Path) -> None:
+def test_every_shipped_recipe_is_found_by_its_name(path: Path) -> None:
     assert find_recipe(path.stem) == path
-    assert isinstance(make_recipe({"name": path.stem} | read_recipe(path)), Recipe)
 
 
 @pytest.mark.parametrize("content", [b"name = ", b"\xff\xfe", b"a = 1\na = 2"])
