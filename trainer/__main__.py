@@ -9,6 +9,7 @@ import os
 import sys
 from pathlib import Path
 
+from localmoments.cpus import available_cpus
 from localmoments.errors import LocalMomentsError
 from trainer.errors import TrainerError
 from trainer.interrupts import Interrupted, install_interrupt_handler
@@ -164,10 +165,13 @@ def data(argv: list[str], prog: str) -> int:
 
 
 def _start(command: str, argv: list[str], prog: str) -> int:
-    # Both are read when the library is loaded. Threads that spin while they wait make a step
+    # These are read when the libraries are loaded. Threads that spin while they wait make a step
     # several times slower on a shared machine; onnxruntime otherwise sends telemetry.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    # torch and NumPy would otherwise start a thread for every CPU of the machine, in spite of the
+    # quota of a container.
+    os.environ.setdefault("OMP_NUM_THREADS", str(available_cpus()))
     install_interrupt_handler()
     return run(command, argv, prog)
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from localmoments.cpus import available_cpus
 from trainer import checkpoint
 from trainer.batches import derive_seed
 from trainer.checkpoint import State
@@ -213,10 +212,13 @@ def test_the_learning_rate_rises_then_falls_to_a_hundredth():
     assert learning_rate(flat, 999, 1000) == learning_rate(flat, 500, 1000) == 2.0
 
 
-def test_a_small_step_uses_one_thread_a_large_one_all_cpus_and_a_setting_overrides_both():
+def test_a_small_step_uses_one_thread_a_large_one_all_cpus_and_a_setting_overrides_both(
+    monkeypatch,
+):
+    monkeypatch.setattr("trainer.fit.available_cpus", lambda: 7)
     recipe = recipe_with()
     model = new_model(prepare(recipe), 0)
     options = recipe.training
     assert choose_threads(model, options) == 1
     assert choose_threads(model, replace(options, threads=3)) == 3
-    assert choose_threads(model, replace(options, batch=10**9)) == available_cpus()
+    assert choose_threads(model, replace(options, batch=10**9)) == 7

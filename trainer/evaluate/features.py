@@ -11,7 +11,8 @@ it. Deleting the files costs time only.
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -32,7 +33,6 @@ from trainer.progress import Advance
 DIMS = 64  # features
 FITTED_ROWS = 10_000  # at most, for the principal components
 
-EXAMPLES = 150_000  # rows seen in training, over all passes
 BATCH = 100
 RATE = 3e-3
 FEWEST_A_CLASS = 10  # rows of a class without which there is no classifier
@@ -157,34 +157,49 @@ def can_classify(labels: Classes | None, image: tuple[int, ...] | None) -> bool:
 
 
 def train_classifier(
-    image: tuple[int, ...], x: Floats, labels: Classes, advance: Advance, examples: int = EXAMPLES
+    image: tuple[int, ...], x: Floats, labels: Classes, advance: Advance, examples: int
 ) -> tuple[Network, Classes]:
     """Train a network on rows x (n, d); return it with the label of each of its classes.
 
     The result depends on the arguments alone.
+
+    Args:
+        examples: rows seen in training, over all passes.
     """
     known = np.flatnonzero(labels >= 0)
     names, y = np.unique(labels[known], return_inverse=True)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = Network(image, len(names))
-    torch.set_num_threads(1 if x.shape[1] < SHARED_PIXELS else available_cpus())
+    threads = 1 if x.shape[1] < SHARED_PIXELS else available_cpus()
     optimiser = torch.optim.Adam(network.parameters(), lr=RATE)
     steps = max(1, examples // BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=steps)
     rng, order = np.random.default_rng(0), np.empty(0, np.int64)
-    for _ in range(steps):
-        if len(order) < BATCH:  # a new pass; what is left of the old one comes first
-            order = np.concatenate([order, rng.permutation(len(known))])
-        batch, order = order[:BATCH], order[BATCH:]
-        rows, target = torch.from_numpy(x[known[batch]]), torch.from_numpy(y[batch])
-        loss = nn.functional.cross_entropy(network(rows), target)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        schedule.step()
-        advance(BATCH)
+    with _use_threads(threads):
+        for _ in range(steps):
+            if len(order) < BATCH:  # a new pass; what is left of the old one comes first
+                order = np.concatenate([order, rng.permutation(len(known))])
+            batch, order = order[:BATCH], order[BATCH:]
+            rows, target = torch.from_numpy(x[known[batch]]), torch.from_numpy(y[batch])
+            loss = nn.functional.cross_entropy(network(rows), target)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            schedule.step()
+            advance(BATCH)
     return network.eval(), np.asarray(names, np.int64)
+
+
+@contextmanager
+def _use_threads(count: int) -> Iterator[None]:
+    """Set torch's number of threads for the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def measure_accuracy(network: Network, names: Classes, x: Floats, labels: Classes) -> Classifier:
