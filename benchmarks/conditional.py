@@ -28,6 +28,8 @@ from localmoments.chain_state import Clamp, Transition
 from localmoments.clamp import noise_levels
 from localmoments.gaussian import Gaussian, Measurement
 from localmoments.model import Model
+from trainer.data import ArraySource
+from trainer.data.dataset import compute_fingerprint
 from trainer.data.known_sets import locate_file
 from trainer.data.synthetic import Spiral
 from trainer.evaluate.features import (
@@ -214,7 +216,8 @@ def load_classifier(x: Floats, y: NDArray[np.int64]) -> Classifier:
         )
         return {**network.state_dict(), "names": torch.from_numpy(names)}
 
-    tensors = read_or_make("classifier", ("conditional", len(x), EXAMPLES), make)
+    fingerprint = compute_fingerprint(ArraySource(x), x.nbytes)
+    tensors = read_or_make("classifier", ("conditional", fingerprint, EXAMPLES), make)
     names = tensors.pop("names").numpy()
     network = Network((28, 28), len(names))
     network.load_state_dict(tensors)

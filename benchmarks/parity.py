@@ -63,7 +63,8 @@ def measure_parity(recipe: Recipe) -> dict[str, float]:
     for p in ae.parameters():  # residual blocks start at zero and would not be tested
         p.data += 0.1 * torch.randn_like(p) / max(1, p.shape[-1]) ** 0.5
     s = recipe.sampling
-    kernels = make_kernels(ae, recipe.sigma, s.root, s.root_degree)
+    lowest = recipe.criterion.levels[0]
+    kernels = make_kernels(ae, recipe.sigma, s.root, s.root_degree, s.gain, s.halvings, lowest)
     specs = model_graphs(ae) | {name: kernel_graph(k) for name, k in kernels.items()}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
