@@ -59,7 +59,7 @@ def tiny_prepared(tiny_recipe: Recipe) -> Prepared:
 def tiny_model(
     tiny_recipe: Recipe, tiny_prepared: Prepared, tmp_path_factory: pytest.TempPathFactory
 ) -> AutoEncoder:
-    """A denoising auto-encoder of eight columns that is told its noise level, briefly trained."""
+    """A denoising auto-encoder of eight columns that takes its noise level as an input."""
     run = new_run(tmp_path_factory.mktemp("runs"), tiny_recipe)
     return fit(tiny_recipe, tiny_prepared, run)
 

@@ -73,6 +73,8 @@ def load(path: Path) -> tuple[State, dict[str, Weights]]:
                 groups.setdefault(group, {})[name] = file.get_tensor(key)
         losses = tuple(Loss(**loss) for loss in body.pop("losses"))
         return State(**body, losses=losses), groups
+    except FileNotFoundError:
+        raise RunFolderError(f"There is no checkpoint {path}.") from None
     except (OSError, SafetensorError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise RunFolderError(f"{path} is not a usable checkpoint: {error}.") from None
 

@@ -1,9 +1,8 @@
 """The training loop.
 
 Batches, noise and learning rate are functions of (seed, step). A checkpoint therefore needs only
-the weights, Adam's moments and counters, and a resumed run gives the same weights bit for bit. The
-weights that are kept are a moving average, and of those the ones with the lowest loss on held-out
-rows.
+the weights, Adam's moments and counters, and a resumed run gives the same weights bit for bit.
+`fit` keeps a moving average of the weights, taken where the held-out loss is lowest.
 
 Usually there is one stage, which trains the whole auto-encoder on the data. A stacked CAE has one
 stage per layer: stage i trains layer i as an auto-encoder of the output of the layers below it.

@@ -46,6 +46,8 @@ class RunFolder:
         """
         try:
             body = json.loads((self.path / RECIPE).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise RunFolderError(f"{self.path} is not a training run: no {RECIPE}.") from None
         except (OSError, ValueError) as error:
             raise RunFolderError(f"{self.path} is not a training run: {error}.") from None
         return make_recipe(body)

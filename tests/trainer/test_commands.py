@@ -1,16 +1,22 @@
 """The command line: which recipe, run and model it means."""
 
+import numpy as np
 import pytest
 
+from localmoments.errors import ArtefactError
+from localmoments.model import find_folder
 from trainer.__main__ import make_parser
-from trainer.commands import read_request
+from trainer.commands import continue_run, read_request, start_run
 from trainer.data import load
 from trainer.errors import RecipeError
 
 
+def parse(*words):
+    return make_parser("fit", "localmoments fit").parse_args([str(word) for word in words])
+
+
 def recipe_from(*words):
-    args = make_parser("fit", "localmoments fit").parse_args([str(word) for word in words])
-    request = read_request(args)
+    request = read_request(parse(*words))
     return request.make(None if request.is_complete else load(request.make().data))
 
 
@@ -53,3 +59,38 @@ class TestRecipe:
     def test_a_recipe_or_data_is_required(self):
         with pytest.raises(RecipeError, match="Name a recipe or a data file"):
             recipe_from()
+
+
+class TestRuns:
+    @pytest.fixture
+    def words(self, tmp_path):
+        np.savez(tmp_path / "rows.npz", x=np.random.default_rng(0).normal(size=(300, 4)))
+        return (tmp_path / "rows.npz", "--runs", tmp_path / "runs", "--models", tmp_path / "models")
+
+    def test_large_data_is_converted_once_into_the_folder_of_its_run(self, words):
+        limit = ("--set", "data.memory_limit=1000")
+        run = start_run(parse(*words, *limit))[2]
+        (copy,) = run.staging.glob("*.npy")
+        written = copy.stat().st_mtime_ns
+        assert continue_run(parse(*words, *limit, "--resume"))[2] == run
+        assert copy.stat().st_mtime_ns == written
+
+    def test_settings_of_a_resumed_run_are_compared_with_its_recipe(self, words):
+        run = start_run(parse(*words, "--set", "training.epochs=3"))[2]
+        resume = ("--resume", run.path, "--set")
+        assert continue_run(parse(*resume, "training.epochs=3"))[2] == run
+        with pytest.raises(RecipeError, match=r"other settings \(training.epochs\)"):
+            continue_run(parse(*resume, "training.epochs=4"))
+
+
+def test_a_model_is_found_by_its_folder_its_name_or_its_version(tmp_path):
+    for version in ("2", "10"):
+        (tmp_path / "m" / version).mkdir(parents=True)
+        (tmp_path / "m" / version / "manifest.json").touch()
+    (tmp_path / "m/notes").mkdir()
+    for reference in ("m", "m@10", tmp_path / "m", tmp_path / "m/10"):
+        assert find_folder(reference, tmp_path) == tmp_path / "m/10"
+    assert find_folder("m@2", tmp_path) == tmp_path / "m/2"
+    for reference in ("n", "m@3", "m@notes"):
+        with pytest.raises(ArtefactError, match="There is no model"):
+            find_folder(reference, tmp_path)

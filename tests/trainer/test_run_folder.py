@@ -7,7 +7,7 @@ import pytest
 
 from trainer.config import make_recipe
 from trainer.errors import RunFolderError, TrainerError, explain_write_errors
-from trainer.run_folder import RunFolder, new_run, newest_run
+from trainer.run_folder import RunFolder, new_run, new_run_folder, newest_run, remove_on_error
 
 RECIPE = make_recipe({"name": "small", "data": {"source": "gaussian"}})
 
@@ -30,6 +30,28 @@ def test_runs_started_at_the_same_time_get_different_folders(tmp_path):
 def test_without_runs_there_is_no_newest_run(tmp_path):
     with pytest.raises(RunFolderError, match="no run of small"):
         newest_run(tmp_path, "small")
+
+
+def test_a_folder_without_a_recipe_is_not_a_run_to_resume(tmp_path):
+    """A process that was killed while it read the data leaves such a folder."""
+    run = new_run(tmp_path, RECIPE)
+    new_run_folder(tmp_path, "small")
+    assert newest_run(tmp_path, "small") == run
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RunFolderError])
+def test_a_run_that_fails_before_it_has_a_recipe_is_removed(tmp_path, error):
+    run = new_run_folder(tmp_path, "small")
+    with pytest.raises(error), remove_on_error(run):
+        raise error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_is_interrupted_later_stays(tmp_path):
+    run = new_run(tmp_path, RECIPE)
+    with pytest.raises(KeyboardInterrupt), remove_on_error(run):
+        raise KeyboardInterrupt
+    assert run.read_recipe() == RECIPE
 
 
 def test_only_one_holder_has_the_lock_at_a_time(tmp_path):

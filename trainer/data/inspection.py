@@ -75,7 +75,6 @@ class Inspection:
     maximum: Float  # (d,)
     mean: Float  # (d,), over the training rows
     std: Float  # (d,)
-    bounded: bool  # every value that the model sees is in [0, 1]
     shift: Float  # (d,)
     scale: Float  # (d,)
     decoder: str  # "sigmoid" | "linear"
@@ -97,9 +96,9 @@ def inspect_rows(dataset: Dataset, options: DataOptions, train_index: Index) -> 
     shift, scale = _choose_normaliser(dataset, options.normalise, stats)
     scale = np.where(scale == 0, 1.0, scale)
     low, high = (stats.minimum - shift) / scale, (stats.maximum - shift) / scale
-    bounded = bool(low.min() >= 0 and high.max() <= 1) and options.normalise != "standard"
-    return Inspection(stats.minimum, stats.maximum, mean, std, bounded, shift, scale,
-                      "sigmoid" if bounded else "linear",
+    is_bounded = low.min() >= 0 and high.max() <= 1 and options.normalise != "standard"
+    return Inspection(stats.minimum, stats.maximum, mean, std, shift, scale,
+                      "sigmoid" if is_bounded else "linear",
                       _make_notes(dataset, options, stats))  # fmt: skip
 
 

@@ -128,7 +128,7 @@ def draw_chains(
         keep: the steps, from 1, whose samples are kept.
         units: samples are converted from the model's units to these.
         scalar: computed at every step from what the model emits by default.
-        advance: told the number of walkers after each step.
+        advance: called with the number of walkers after each step.
 
     Raises:
         DivergedError: the chains left the range of float32.

@@ -11,11 +11,11 @@ out of every sum. Walkers are independent, so at equilibrium D is 0 on average, 
 walker moves.
 
     settled = the first step from which on D(t) ≤ limit
-    limit   = max over end steps t and random halvings of D(half of the walkers at t,
-              other half at the end) - D(t)
+    limit   = max over t and halvings of D(half of the walkers at t, other half at the end) - D(t)
 
-The limit is what chance explains: half as many walkers scatter about twice as far as all of them,
-so D seldom exceeds the limit at equilibrium.
+The maximum is over all steps t of the end, and over random halvings of the walkers. The limit is
+what chance explains: half as many walkers scatter about twice as far as all of them, so D seldom
+exceeds the limit at equilibrium.
 """
 
 from collections.abc import Sequence

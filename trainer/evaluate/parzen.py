@@ -26,7 +26,7 @@ COARSE, MOST = 5, 100  # first spacing of the search and the widest window, in s
 class Parzen:
     """The log-likelihood and the bandwidth that it was measured with."""
 
-    estimate: Estimate  # nats a row
+    estimate: Estimate  # nats per row
     bandwidth: float
     curve: Mapping[float, float] = field(default_factory=dict)  # bandwidth -> validation mean
 

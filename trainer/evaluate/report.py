@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from localmoments.artefact import Manifest
+from trainer.config import RECIPES, read_recipe
 
 Figures = Mapping[str, Any]
 
-RECIPES = Path(__file__).parents[1] / "recipes"
 REAL = "real against real"  # two halves of the test rows, among the sets of samples
 
 PUBLISHED = (
@@ -170,8 +169,13 @@ def _samples_section(manifest: Manifest, figures: Figures) -> Iterator[str]:
 
 
 def is_shipped(manifest: Manifest) -> bool:
-    """Whether the recipe is part of the trainer. Its settings were then tuned on this data."""
-    return (RECIPES / f"{manifest.name}.toml").exists()
+    """Whether the model has the name and the data of a recipe that is part of the trainer.
+
+    The settings of such a recipe were tuned on this data.
+    """
+    path = RECIPES / f"{manifest.name}.toml"
+    source = manifest.recipe.get("data", {}).get("source")
+    return path.exists() and read_recipe(path)["data"]["source"] == source
 
 
 def _cell(figures: Figures, name: str) -> str:

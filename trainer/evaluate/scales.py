@@ -97,7 +97,7 @@ def calibrated_scale(manifest: Manifest, kernel: str) -> float:
 def candidate_scales(manifest: Manifest, kernel: str) -> list[float]:
     """Scales around the calibrated one.
 
-    A gibbs step of a model that is told its noise level stays within the trained levels.
+    A gibbs step of a conditioned model stays within the trained levels.
     """
     scales = [factor * calibrated_scale(manifest, kernel) for factor in FACTORS]
     if kernel == "gibbs" and manifest.noise_levels is not None:

@@ -47,7 +47,7 @@ def _draw_loss_panel(axes: Axes, losses: Sequence[Loss]) -> None:
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.grid(axis="y", color=GRID, lw=0.8)
     axes.legend(frameon=False, fontsize=8)
-    label(axes, "step", "loss a row")
+    label(axes, "step", "loss per row")
     values = np.array(train + valid)
     if len(values) and np.isfinite(values).all() and values.min() > 0:
         _set_loss_scale(axes, values)
@@ -78,7 +78,7 @@ def draw_bandwidths(curves: Mapping[str, Mapping[float, float]], path: Path) -> 
     axes.set_xlim(max(0, 1.5 * min(near) - 0.5 * max(near)), 1.05 * max(near))
     axes.grid(axis="y", color=GRID, lw=0.8)
     axes.legend(frameon=False, fontsize=8, loc="upper left")
-    label(axes, "bandwidth", "nats a row")
+    label(axes, "bandwidth", "nats per row")
     save(figure, path)
 
 
@@ -132,7 +132,7 @@ def draw_distances(shown: Mapping[str, Float], path: Path) -> None:
         colour = FAINT if k == 0 else COLOURS[k - 1]
         axes.stairs(part, edges, fill=k == 0, color=colour, lw=1.6, label=name)
     axes.legend(frameon=False, fontsize=8)
-    label(axes, "distance", "part of the rows")
+    label(axes, "distance", "share of rows")
     save(figure, path)
 
 
@@ -149,5 +149,5 @@ def draw_classes(shares: Mapping[str, Float], names: Sequence[str], path: Path, 
     axes.set_xticks(place, [str(name) for name in names])
     axes.legend(frameon=False, fontsize=8, ncols=len(shares), loc="upper left")
     axes.set_ylim(0, 1.25 * max(float(part.max()) for part in shares.values()))
-    label(axes, "class", "part of the samples")
+    label(axes, "class", "share of samples")
     save(figure, path)

@@ -154,6 +154,10 @@ class TestResumeRefuses:
         said = refused("fit", "table.csv", *tiny, *other, "--resume", run)
         assert "(model.unit, training.epochs)" in said
 
+    def test_other_settings_without_a_recipe(self, run, refused):
+        said = refused("fit", "--resume", run, "--set", "training.epochs=5")
+        assert "was started with other settings (training.epochs)" in said
+
     def test_nothing_to_resume(self, refused, tmp_path):
         assert "no run of table" in refused("fit", "--name", "table", "--resume")
         (tmp_path / "empty").mkdir()

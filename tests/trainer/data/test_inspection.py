@@ -60,7 +60,7 @@ def test_mean_and_deviation_are_those_of_the_training_rows():
 
 def test_bytes_are_divided_by_255_and_get_a_sigmoid():
     e = inspect(np.array([[0, 255], [7, 9]], np.uint8))
-    assert (e.scale == 255).all() and not e.shift.any() and e.decoder == "sigmoid" and e.bounded
+    assert (e.scale == 255).all() and not e.shift.any() and e.decoder == "sigmoid"
 
 
 def test_values_within_0_and_1_are_not_changed():
@@ -78,7 +78,7 @@ def test_other_tables_are_standardised_by_column():
     z = to_model_units(x, inspect(x))
     np.testing.assert_allclose(z.mean(0), 0, atol=1e-9)
     np.testing.assert_allclose(z.std(0), 1)
-    assert inspect(x).decoder == "linear" and not inspect(x).bounded
+    assert inspect(x).decoder == "linear"
 
 
 def test_other_images_are_standardised_with_one_mean_and_deviation():
