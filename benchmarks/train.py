@@ -27,7 +27,7 @@ from trainer.config import Recipe, make_recipe
 from trainer.data.known_sets import locate_file
 from trainer.errors import DataError
 from trainer.fit import VALIDATION_ROWS, fit, new_model
-from trainer.prepare import Prepared, held_out_rows, prepare
+from trainer.prepare import PreparedData, held_out_rows, prepare
 from trainer.run_folder import new_run
 
 RESULTS = Path(__file__).parent / "results"
@@ -123,7 +123,7 @@ def compare_with_bare_loop(
     yield Figure(f"fit / bare loop, {name}", "×", divide(ours, bare), at_least=0.9)
 
 
-def time_fit(recipe: Recipe, prepared: Prepared, folder: Path) -> float:
+def time_fit(recipe: Recipe, prepared: PreparedData, folder: Path) -> float:
     """Return the seconds of `fit` from the first step to the last checkpoint, without reading."""
     reading = time_call(
         lambda: (load_feed(recipe, prepared), held_out_rows(prepared, VALIDATION_ROWS))
@@ -132,7 +132,7 @@ def time_fit(recipe: Recipe, prepared: Prepared, folder: Path) -> float:
     return time_call(lambda: fit(recipe, prepared, run)) - reading
 
 
-def load_feed(recipe: Recipe, prepared: Prepared) -> MemoryFeed:
+def load_feed(recipe: Recipe, prepared: PreparedData) -> MemoryFeed:
     """Read the training rows as `fit` does."""
     feed = make_feed(
         prepared.dataset.source, prepared.split.train, prepared.normaliser,

@@ -19,7 +19,7 @@ from trainer.config import Recipe, make_recipe
 from trainer.export import ChainSetup, export, set_up_chains
 from trainer.fit import fit
 from trainer.graphs import model_graphs, write_graph
-from trainer.prepare import Prepared, prepare
+from trainer.prepare import PreparedData, prepare
 from trainer.run_folder import new_run
 
 pytest_plugins = ["tests.plugins"]  # the `needs` fixture and the summary of skipped tests
@@ -51,13 +51,13 @@ def tiny_recipe() -> Recipe:
 
 
 @pytest.fixture(scope="session")
-def tiny_prepared(tiny_recipe: Recipe) -> Prepared:
+def tiny_prepared(tiny_recipe: Recipe) -> PreparedData:
     return prepare(tiny_recipe)
 
 
 @pytest.fixture(scope="session")
 def tiny_model(
-    tiny_recipe: Recipe, tiny_prepared: Prepared, tmp_path_factory: pytest.TempPathFactory
+    tiny_recipe: Recipe, tiny_prepared: PreparedData, tmp_path_factory: pytest.TempPathFactory
 ) -> AutoEncoder:
     """A denoising auto-encoder of eight columns that takes its noise level as an input."""
     run = new_run(tmp_path_factory.mktemp("runs"), tiny_recipe)
@@ -66,7 +66,7 @@ def tiny_model(
 
 @pytest.fixture(scope="session")
 def tiny_chains(
-    tiny_recipe: Recipe, tiny_prepared: Prepared, tiny_model: AutoEncoder
+    tiny_recipe: Recipe, tiny_prepared: PreparedData, tiny_model: AutoEncoder
 ) -> ChainSetup:
     return set_up_chains(tiny_recipe, tiny_prepared, tiny_model)
 
@@ -74,7 +74,7 @@ def tiny_chains(
 @pytest.fixture(scope="session")
 def tiny_artefact(
     tiny_recipe: Recipe,
-    tiny_prepared: Prepared,
+    tiny_prepared: PreparedData,
     tiny_model: AutoEncoder,
     tiny_chains: ChainSetup,
     tmp_path_factory: pytest.TempPathFactory,

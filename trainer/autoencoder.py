@@ -12,13 +12,13 @@ from trainer.layers import (
     UNITS,
     Dense,
     Layer,
-    Linearised,
-    Pushed,
+    Linearisation,
+    Pushforward,
     Residual,
-    Transposed,
+    TransposedDense,
     compose,
+    compose_pair,
     push,
-    then,
 )
 
 EMBEDDING = 16  # numbers that represent a noise level
@@ -83,24 +83,24 @@ class AutoEncoder(nn.Module):
         """r(x); (B, d)."""
         return self.decode(self.encode(x, sigma), sigma)
 
-    def linearise_encoder(self, x: Tensor, sigma: Tensor | None = None) -> Linearised:
+    def linearise_encoder(self, x: Tensor, sigma: Tensor | None = None) -> Linearisation:
         """f(x) with J_f v and J_fᵀ w."""
         return compose(self.encoder, x, self._embed(sigma))  # type: ignore[arg-type]
 
-    def linearise_decoder(self, h: Tensor, sigma: Tensor | None = None) -> Linearised:
+    def linearise_decoder(self, h: Tensor, sigma: Tensor | None = None) -> Linearisation:
         """g(h) with J_g v and J_gᵀ w."""
         return compose(self.decoder, h, self._embed(sigma))  # type: ignore[arg-type]
 
-    def linearise(self, x: Tensor, sigma: Tensor | None = None) -> Linearised:
+    def linearise(self, x: Tensor, sigma: Tensor | None = None) -> Linearisation:
         """r(x) with J v and Jᵀ w."""
         f = self.linearise_encoder(x, sigma)
-        return then(f, self.linearise_decoder(f.value, sigma))
+        return compose_pair(f, self.linearise_decoder(f.value, sigma))
 
-    def push(self, x: Tensor, v: Tensor, sigma: Tensor | None = None) -> Pushed:
+    def push(self, x: Tensor, v: Tensor, sigma: Tensor | None = None) -> Pushforward:
         """r(x) with J v for v (B, k, d), and Jᵀ w."""
         return push((*self.encoder, *self.decoder), x, v, self._embed(sigma))
 
-    def push_encoder(self, x: Tensor, v: Tensor, sigma: Tensor | None = None) -> Pushed:
+    def push_encoder(self, x: Tensor, v: Tensor, sigma: Tensor | None = None) -> Pushforward:
         """f(x) with J_f v for v (B, k, d), and J_fᵀ w."""
         return push(self.encoder, x, v, self._embed(sigma))  # type: ignore[arg-type]
 
@@ -140,7 +140,7 @@ def _decoder_layers(
         n, m = widths[i + 1], widths[i]
         unit = a.decoder if i == 0 else a.unit
         layers += [Residual(n, a.unit, e) for _ in range(a.blocks)]
-        layers.append(Transposed(sources[i], unit, e) if a.tied else Dense(n, m, unit, e))
+        layers.append(TransposedDense(sources[i], unit, e) if a.tied else Dense(n, m, unit, e))
     return layers
 
 

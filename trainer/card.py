@@ -13,7 +13,7 @@ from localmoments.artefact import Manifest
 from trainer.autoencoder import Architecture
 from trainer.covariance_roots import choose_root
 from trainer.evaluate.chains import budget_for
-from trainer.evaluate.report import OPTIONS, figures_text, pairs
+from trainer.evaluate.report import OPTIONS, figures_text, format_pairs
 
 KINDS = {
     "cae": "A contractive auto-encoder (eq. 1 of the paper)",
@@ -34,7 +34,7 @@ CAPTIONS = {
 }
 
 
-def card(manifest: Manifest, plots: Sequence[str]) -> str:
+def format_card(manifest: Manifest, plots: Sequence[str]) -> str:
     """The text of the card, with the figures of the manifest.
 
     Args:
@@ -43,7 +43,7 @@ def card(manifest: Manifest, plots: Sequence[str]) -> str:
     parts = [
         f"# {manifest.reference}",
         _first_sentence(manifest),
-        pairs(_list_facts(manifest)),
+        format_pairs(_list_facts(manifest)),
         "## Figures",
         figures_text(manifest),
         *(_show_plot(manifest, name) for name in plots),

@@ -36,7 +36,7 @@ from trainer.run_folder import (
 )
 
 if TYPE_CHECKING:
-    from trainer.prepare import Prepared
+    from trainer.prepare import PreparedData
 
 
 def fit(args: argparse.Namespace) -> None:
@@ -47,7 +47,7 @@ def fit(args: argparse.Namespace) -> None:
     train_and_export(recipe, prepared, run, args.models)
 
 
-def _prepare(recipe: Recipe, dataset: Dataset) -> "Prepared":
+def _prepare(recipe: Recipe, dataset: Dataset) -> "PreparedData":
     with delay_signals():  # an interruption would leave torch half imported
         from trainer.prepare import prepare
     return prepare(recipe, dataset)
@@ -137,7 +137,7 @@ def read_request(args: argparse.Namespace) -> RecipeRequest:
     return RecipeRequest(body, args.settings, is_complete=path is not None)
 
 
-def start_run(args: argparse.Namespace) -> "tuple[Recipe, Prepared, RunFolder]":
+def start_run(args: argparse.Namespace) -> "tuple[Recipe, PreparedData, RunFolder]":
     """Create a run for the recipe that the arguments describe, and read its data.
 
     Raises:
@@ -159,7 +159,7 @@ def start_run(args: argparse.Namespace) -> "tuple[Recipe, Prepared, RunFolder]":
         return recipe, _prepare(recipe, dataset), run
 
 
-def continue_run(args: argparse.Namespace) -> "tuple[Recipe, Prepared, RunFolder]":
+def continue_run(args: argparse.Namespace) -> "tuple[Recipe, PreparedData, RunFolder]":
     """Find the run to continue, and read its data.
 
     Raises:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from localmoments.arrays import Doubles
 from trainer.autoencoder import Architecture, AutoEncoder
 from trainer.errors import RecipeError
-from trainer.layers import UNITS, Dense, Linearised
+from trainer.layers import UNITS, Dense, Linearisation
 
 UPPER = 1.1  # upper end of the polynomial's interval: a trained J hardly exceeds 1
 EXCESS = 1.5  # how much longer than expected a polynomial's draw may be
@@ -39,7 +39,7 @@ class Root(nn.Module):
     noise: int  # standard normals per row
 
     @abstractmethod
-    def forward(self, at: Linearised, x: Tensor, ε: Tensor) -> Tensor:
+    def forward(self, at: Linearisation, x: Tensor, ε: Tensor) -> Tensor:
         """Draw one vector per row.
 
         Args:
@@ -60,7 +60,7 @@ class Exact(Root):
         )  # in a tuple, so that W is registered only once, in the encoder
         self.noise = ae.architecture.hidden[0]
 
-    def forward(self, at: Linearised, x: Tensor, ε: Tensor) -> Tensor:
+    def forward(self, at: Linearisation, x: Tensor, ε: Tensor) -> Tensor:
         (layer,) = self._layer
         assert isinstance(layer, Dense)
         unit, a = UNITS[layer.unit], layer.before_unit(x, None)
@@ -76,7 +76,7 @@ class Matrix(Root):
         check_matrix_root(ae.architecture)
         self.noise = ae.architecture.dims
 
-    def forward(self, at: Linearised, x: Tensor, ε: Tensor) -> Tensor:
+    def forward(self, at: Linearisation, x: Tensor, ε: Tensor) -> Tensor:
         # Adding zeros gives the identity the dynamic batch axis: `expand` would fix it on export.
         units = torch.eye(self.noise, dtype=x.dtype) + torch.zeros_like(x).unsqueeze(2)  # (B, d, d)
         J = at.jvp(units)  # (B, d, d), row i is J eᵢ: the transpose of J, but A is symmetric
@@ -132,7 +132,7 @@ class Polynomial(Root):
         self.noise = ae.architecture.dims
         self.coefficients = tuple(float(c) for c in root_polynomial(degree))
 
-    def forward(self, at: Linearised, x: Tensor, ε: Tensor) -> Tensor:
+    def forward(self, at: Linearisation, x: Tensor, ε: Tensor) -> Tensor:
         def shifted(v: Tensor) -> Tensor:
             """(2/UPPER) A v - v: the spectrum moved from [0, UPPER] to [-1, 1]."""
             return (at.jvp(v) + at.vjp(v)) / UPPER - v
@@ -156,7 +156,7 @@ class Jacobian(Root):
         self.noise = ae.architecture.dims
         self.gain = gain
 
-    def forward(self, at: Linearised, x: Tensor, ε: Tensor) -> Tensor:
+    def forward(self, at: Linearisation, x: Tensor, ε: Tensor) -> Tensor:
         return self.gain * at.jvp(ε)
 
 

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from trainer.autoencoder import AutoEncoder
 from trainer.config import Corruption, Kind, Loss
-from trainer.layers import UNITS, Dense, Linearised, then
+from trainer.layers import UNITS, Dense, Linearisation, compose_pair
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Criterion:
         if self.input_noise > 0:
             y = x + self.input_noise * torch.randn(x.shape, generator=generator)
         f = ae.linearise_encoder(y)
-        at = then(f, ae.linearise_decoder(f.value))
+        at = compose_pair(f, ae.linearise_decoder(f.value))
         penalty = squared_frobenius(at, y, self.probes, generator)
         return (2 * self._row_losses(ae, x, f.value, None) + self.alpha * penalty).mean()
 
@@ -165,7 +165,7 @@ def noise_levels(rows: int, sigma: tuple[float, float], generator: Generator) ->
 
 
 @torch.no_grad()
-def kernel_noise(f: Linearised, generator: Generator) -> Tensor:
+def kernel_noise(f: Linearisation, generator: Generator) -> Tensor:
     """n = J_f J_fᵀ ε, which the kernel `hidden` adds at scale 1; (B, m).
 
     It has no gradient: otherwise the encoder learns to turn the noise into harmless directions.
@@ -216,7 +216,7 @@ def encoder_contraction(
     return squared_frobenius(f, x, probes, generator), f.value
 
 
-def squared_frobenius(at: Linearised, x: Tensor, probes: int, generator: Generator) -> Tensor:
+def squared_frobenius(at: Linearisation, x: Tensor, probes: int, generator: Generator) -> Tensor:
     """‖J‖²_F of each row; (B,).
 
     It is estimated as the mean of ‖J v‖² over `probes` vectors v of random signs (Hutchinson), or

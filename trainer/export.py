@@ -23,14 +23,14 @@ from localmoments.errors import DivergedError
 from localmoments.model import Model
 from trainer.atomic_files import new_version
 from trainer.autoencoder import AutoEncoder
-from trainer.card import CAPTIONS, card
+from trainer.card import CAPTIONS, format_card
 from trainer.chain_kernels import Kernel, default_scale, make_kernels, training_scale
 from trainer.config import Recipe
 from trainer.data import Dataset, record_split
 from trainer.evaluate.trust import largest_passing_level, levels_between
 from trainer.fit import VALIDATION_ROWS
 from trainer.graphs import OPSET, GraphSpec, kernel_graph, model_graphs, write_graph
-from trainer.prepare import Prepared, held_out_rows
+from trainer.prepare import PreparedData, held_out_rows
 
 Complete = Callable[[Path], Manifest]  # a written artefact -> its manifest with figures
 
@@ -56,7 +56,7 @@ class ChainSetup:
     emit: str  # "mean" or "noisy"
 
 
-def set_up_chains(recipe: Recipe, prepared: Prepared, ae: AutoEncoder) -> ChainSetup:
+def set_up_chains(recipe: Recipe, prepared: PreparedData, ae: AutoEncoder) -> ChainSetup:
     """Make the kernels of a trained model; measure scales and start points on held-out rows."""
     options = recipe.sampling
     rows = held_out_rows(prepared, CALIBRATION_ROWS)
@@ -133,7 +133,7 @@ def choose_moments_sigma(recipe: Recipe, ae: AutoEncoder, rows: Tensor, sigma: f
     return largest_passing_level(reconstruct, rows.numpy(), levels)
 
 
-def choose_sigma(recipe: Recipe, prepared: Prepared, rows: Tensor) -> float:
+def choose_sigma(recipe: Recipe, prepared: PreparedData, rows: Tensor) -> float:
     """The noise level σ of the chains.
 
     It is that of the recipe. For masking and salt-and-pepper it is the root mean square of what
@@ -148,7 +148,7 @@ def choose_sigma(recipe: Recipe, prepared: Prepared, rows: Tensor) -> float:
 
 def export(
     recipe: Recipe,
-    prepared: Prepared,
+    prepared: PreparedData,
     ae: AutoEncoder,
     chains: ChainSetup,
     models: Path,
@@ -180,7 +180,7 @@ def export(
         write_manifest(folder, describe(recipe, prepared, ae, chains, number, graphs))
         manifest = complete(folder)
         plots = [f"{name}.png" for name in CAPTIONS if (folder / f"{name}.png").exists()]
-        (folder / CARD).write_text(card(manifest, plots), encoding="utf-8")
+        (folder / CARD).write_text(format_card(manifest, plots), encoding="utf-8")
         write_manifest(folder, manifest)
     return models / recipe.name / number
 
@@ -206,7 +206,7 @@ def _write_graphs(ae: AutoEncoder, chains: ChainSetup, folder: Path) -> dict[str
 
 def describe(
     recipe: Recipe,
-    prepared: Prepared,
+    prepared: PreparedData,
     ae: AutoEncoder,
     chains: ChainSetup,
     number: str,
@@ -262,7 +262,7 @@ def find_covariance_scale(recipe: Recipe) -> str:
     return "absolute" if dae or rcae else "relative"
 
 
-def _describe_data(dataset: Dataset, prepared: Prepared, recipe: Recipe) -> dict[str, Any]:
+def _describe_data(dataset: Dataset, prepared: PreparedData, recipe: Recipe) -> dict[str, Any]:
     """What the data was, and how many held-out rows `fit` used to select something.
 
     `chose` must list every call of `held_out_rows` whose result has an effect on the model.
@@ -276,7 +276,7 @@ def _describe_data(dataset: Dataset, prepared: Prepared, recipe: Recipe) -> dict
         "name": dataset.name,
         "rows": dataset.rows,
         "training_rows": len(prepared.split.train),
-        "held_out_rows": len(prepared.split.validation),
+        "held_out_rows": len(prepared.split.held_out),
         "fingerprint": dataset.fingerprint,
         "split": record_split(dataset, prepared.split, chose),
     }

@@ -28,7 +28,7 @@ from trainer.config import Recipe, TrainingOptions
 from trainer.criteria import Criterion
 from trainer.errors import RunFolderError, TrainingError, explain_write_errors
 from trainer.interrupts import Interrupted, StopFlag
-from trainer.prepare import Prepared, held_out_rows
+from trainer.prepare import PreparedData, held_out_rows
 from trainer.progress import Progress
 from trainer.run_folder import LOSSES, RunFolder
 
@@ -38,7 +38,7 @@ VALIDATION_ROWS = 2_000
 SHARED_WORK = 1e8  # weights x rows of a step above which a second CPU makes it faster
 
 
-def new_model(prepared: Prepared, seed: int) -> AutoEncoder:
+def new_model(prepared: PreparedData, seed: int) -> AutoEncoder:
     """An untrained model; its weights are a function of the seed."""
     torch.manual_seed(derive_seed(seed, "weights", 0))
     return AutoEncoder(prepared.architecture)
@@ -100,7 +100,7 @@ def _make_layer_stage(model: AutoEncoder, criterion: Criterion, i: int) -> Stage
     return Stage(part, criterion if is_bounded else replace(criterion, loss="squared"), to_input)
 
 
-def fit(recipe: Recipe, prepared: Prepared, run: RunFolder) -> AutoEncoder:
+def fit(recipe: Recipe, prepared: PreparedData, run: RunFolder) -> AutoEncoder:
     """Train to the end, from the run's checkpoint if there is one.
 
     Returns:
@@ -137,7 +137,7 @@ def fit(recipe: Recipe, prepared: Prepared, run: RunFolder) -> AutoEncoder:
     return model.eval()
 
 
-def read_checkpoint(run: RunFolder, prepared: Prepared) -> tuple[State, dict[str, Weights]]:
+def read_checkpoint(run: RunFolder, prepared: PreparedData) -> tuple[State, dict[str, Weights]]:
     """The state of a run and its tensors; the initial state if there is no checkpoint.
 
     Raises:
@@ -172,7 +172,12 @@ class StageTrainer:
     """Trains the part of one stage in place; at the end it has the weights that are kept."""
 
     def __init__(
-        self, recipe: Recipe, prepared: Prepared, run: RunFolder, model: AutoEncoder, stage: Stage
+        self,
+        recipe: Recipe,
+        prepared: PreparedData,
+        run: RunFolder,
+        model: AutoEncoder,
+        stage: Stage,
     ) -> None:
         self.options, self.run, self.model, self.stage = recipe.training, run, model, stage
         self.name = recipe.name

@@ -25,7 +25,7 @@ Product = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Linearised:
+class Linearisation:
     """The value of a map at a point, and its Jacobian there as two products."""
 
     value: Tensor  # (B, m)
@@ -34,7 +34,7 @@ class Linearised:
 
 
 @dataclass(frozen=True)
-class Pushed:
+class Pushforward:
     """The value of a map at a point, J v for given vectors, and Jᵀ as a product."""
 
     value: Tensor  # (B, m)
@@ -42,7 +42,7 @@ class Pushed:
     vjp: Product  # (B, [k,] m) -> (B, [k,] n)
 
 
-def push(layers: "Iterable[Layer]", x: Tensor, v: Tensor, c: Tensor | None) -> Pushed:
+def push(layers: "Iterable[Layer]", x: Tensor, v: Tensor, c: Tensor | None) -> Pushforward:
     """Push a point x (B, n) and vectors v (B, k, n) through layers, one after the other."""
     backwards: list[Product] = []
     for layer in layers:
@@ -55,12 +55,12 @@ def push(layers: "Iterable[Layer]", x: Tensor, v: Tensor, c: Tensor | None) -> P
             w = back(w)
         return w
 
-    return Pushed(x, v, vjp)
+    return Pushforward(x, v, vjp)
 
 
-def compose(layers: "Iterable[Layer]", x: Tensor, c: Tensor | None) -> Linearised:
+def compose(layers: "Iterable[Layer]", x: Tensor, c: Tensor | None) -> Linearisation:
     """The linearisation of layers applied one after the other (the chain rule)."""
-    steps: list[Linearised] = []
+    steps: list[Linearisation] = []
     for layer in layers:
         steps.append(layer.linearise(x, c))
         x = steps[-1].value
@@ -75,12 +75,12 @@ def compose(layers: "Iterable[Layer]", x: Tensor, c: Tensor | None) -> Linearise
             w = step.vjp(w)
         return w
 
-    return Linearised(x, jvp, vjp)
+    return Linearisation(x, jvp, vjp)
 
 
-def then(first: Linearised, second: Linearised) -> Linearised:
+def compose_pair(first: Linearisation, second: Linearisation) -> Linearisation:
     """The linearisation of second ∘ first, from those of both."""
-    return Linearised(
+    return Linearisation(
         second.value,
         lambda v: second.jvp(first.jvp(v)),
         lambda w: first.vjp(second.vjp(w)),
@@ -118,11 +118,11 @@ class Layer(nn.Module):
         """The value at x (B, n) alone."""
 
     @abstractmethod
-    def linearise(self, x: Tensor, c: Tensor | None) -> Linearised:
+    def linearise(self, x: Tensor, c: Tensor | None) -> Linearisation:
         """The value at x (B, n) with the two Jacobian products."""
 
     @abstractmethod
-    def push(self, x: Tensor, v: Tensor, c: Tensor | None) -> Pushed:
+    def push(self, x: Tensor, v: Tensor, c: Tensor | None) -> Pushforward:
         """The value at x (B, n) with J v for v (B, k, n)."""
 
 
@@ -160,29 +160,29 @@ class Dense(Layer):
     def forward(self, x: Tensor, c: Tensor | None = None) -> Tensor:
         return UNITS[self.unit].value(self.before_unit(x, c))
 
-    def linearise(self, x: Tensor, c: Tensor | None) -> Linearised:
+    def linearise(self, x: Tensor, c: Tensor | None) -> Linearisation:
         a, unit = self.before_unit(x, c), UNITS[self.unit]  # (B, m)
         y = unit.value(a)
         slope = unit.slope(a, y)
-        return Linearised(
+        return Linearisation(
             y,
             lambda v: self.times(v) * _match(slope, v),
             lambda w: self.transposed_times(w * _match(slope, w)),
         )
 
-    def push(self, x: Tensor, v: Tensor, c: Tensor | None) -> Pushed:
+    def push(self, x: Tensor, v: Tensor, c: Tensor | None) -> Pushforward:
         Wx, Wv = _split(self.times(_join(x, v)))
         a, unit = self._add_condition(Wx + self.bias, c), UNITS[self.unit]  # (B, m)
         y = unit.value(a)
         slope = unit.slope(a, y)
-        return Pushed(
+        return Pushforward(
             y,
             Wv * slope.unsqueeze(1),
             lambda w: self.transposed_times(w * _match(slope, w)),
         )
 
 
-class Transposed(Dense):
+class TransposedDense(Dense):
     """A layer of a tied decoder: y = s(Wᵀ x + b) with the W of another layer."""
 
     def __init__(self, source: Dense, unit: str, condition: int = 0) -> None:
@@ -215,18 +215,18 @@ class Residual(Layer):
     def forward(self, x: Tensor, c: Tensor | None = None) -> Tensor:
         return x + F.linear(self.inner(x, c), self.weight, self.bias)
 
-    def linearise(self, x: Tensor, c: Tensor | None) -> Linearised:
+    def linearise(self, x: Tensor, c: Tensor | None) -> Linearisation:
         inner, U = self.inner.linearise(x, c), self.weight
-        return Linearised(
+        return Linearisation(
             x + F.linear(inner.value, U, self.bias),
             lambda v: v + F.linear(inner.jvp(v), U),
             lambda w: w + inner.vjp(w @ U),
         )
 
-    def push(self, x: Tensor, v: Tensor, c: Tensor | None) -> Pushed:
+    def push(self, x: Tensor, v: Tensor, c: Tensor | None) -> Pushforward:
         inner, U = self.inner.push(x, v, c), self.weight
         Uy, Uv = _split(F.linear(_join(inner.value, inner.tangents), U))
-        return Pushed(x + Uy + self.bias, v + Uv, lambda w: w + inner.vjp(w @ U))
+        return Pushforward(x + Uy + self.bias, v + Uv, lambda w: w + inner.vjp(w @ U))
 
 
 def _join(x: Tensor, v: Tensor) -> Tensor:

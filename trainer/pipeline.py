@@ -23,7 +23,7 @@ from trainer.evaluate.trust import typical_quantiles
 from trainer.export import CARD, ChainSetup, export, set_up_chains
 from trainer.fit import VALIDATION_ROWS, fit, load_weights, read_checkpoint
 from trainer.plots.artefact import draw_fit_plots
-from trainer.prepare import Prepared, held_out_rows, prepare
+from trainer.prepare import PreparedData, held_out_rows, prepare
 from trainer.run_folder import RunFolder, check_writable
 
 
@@ -32,7 +32,7 @@ def log(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def train_and_export(recipe: Recipe, prepared: Prepared, run: RunFolder, models: Path) -> Path:
+def train_and_export(recipe: Recipe, prepared: PreparedData, run: RunFolder, models: Path) -> Path:
     """Train to the end, from the run's checkpoint if there is one, and export the model.
 
     Returns:
@@ -97,7 +97,7 @@ def export_artefact(artefact: Path, data: str | None, models: Path) -> Path:
 
 
 def _export_run(
-    recipe: Recipe, prepared: Prepared, ae: AutoEncoder, run: RunFolder, models: Path
+    recipe: Recipe, prepared: PreparedData, ae: AutoEncoder, run: RunFolder, models: Path
 ) -> Path:
     """Export a trained model, and copy its plots into the run."""
     log(f"Training is complete and saved in {run.path}; exporting and drawing plots ...")
@@ -117,7 +117,7 @@ def _export_run(
 
 def _export(
     recipe: Recipe,
-    prepared: Prepared,
+    prepared: PreparedData,
     ae: AutoEncoder,
     chains: ChainSetup,
     models: Path,

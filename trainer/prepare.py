@@ -17,7 +17,7 @@ from trainer.errors import RecipeError
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedData:
     """A data set with its statistics, and the model and criterion for it."""
 
     dataset: Dataset
@@ -30,7 +30,7 @@ class Prepared:
 
 def prepare(
     recipe: Recipe, dataset: Dataset | None = None, staging: Path | None = None
-) -> Prepared:
+) -> PreparedData:
     """Split and inspect the data, and check the recipe against it.
 
     Args:
@@ -59,7 +59,7 @@ def prepare(
         c.kind, c.loss, c.alpha, c.levels, c.corruption, c.amount, c.walkback, c.probes,
         c.hidden_levels, c.hidden_floor, c.hidden_return, c.input_noise,
     )  # fmt: skip
-    return Prepared(dataset, parts, inspection, normaliser, architecture, criterion)
+    return PreparedData(dataset, parts, inspection, normaliser, architecture, criterion)
 
 
 def choose_architecture(recipe: Recipe, dims: int, inspection: Inspection) -> Architecture:
@@ -89,11 +89,11 @@ def _check_unit_interval(normaliser: Normaliser, inspection: Inspection) -> None
                           f"{high:.4g}; use linear, or --set data.normalise=unit.")  # fmt: skip
 
 
-def held_out_rows(prepared: Prepared, count: int) -> Tensor:
+def held_out_rows(prepared: PreparedData, count: int) -> Tensor:
     """Rows that the model is not trained on, in its own units; (n, d).
 
     They are spread evenly over all held-out rows, because neighbouring rows are often alike, as the
     frames of a film are.
     """
-    index = spread(prepared.split.validation, count)
+    index = spread(prepared.split.held_out, count)
     return torch.from_numpy(prepared.normaliser.to_model(prepared.dataset.source.take(index)))

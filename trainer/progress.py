@@ -61,7 +61,7 @@ class Progress:
         loss = "" if self._loss is None else f"loss {self._loss:.4g}, "
         return (
             f"{self.label}: {100 * self.done / max(1, total):.0f} %, {rate:,.0f} {self.unit}/s, "
-            f"{loss}{clock(left)} left"
+            f"{loss}{format_duration(left)} left"
         )
 
     def rate(self) -> float:
@@ -81,7 +81,7 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
         else:
-            self._print(f"{self.label}: {clock(time.monotonic() - self._began)}")
+            self._print(f"{self.label}: {format_duration(time.monotonic() - self._began)}")
 
     def _print(self, line: str) -> None:
         self._spoke = time.monotonic()
@@ -108,7 +108,7 @@ def track(stream: TextIO | None, label: str, total: int | None = None) -> Iterat
         progress.close_with_time()
 
 
-def clock(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Hours, minutes and seconds: `1:05`, `1:00:00`."""
     minutes, s = divmod(round(seconds), 60)
     hours, m = divmod(minutes, 60)

@@ -22,7 +22,7 @@ from trainer.config import Recipe, make_recipe
 from trainer.export import ChainSetup, describe, write_manifest
 from trainer.fit import fit
 from trainer.graphs import GraphSpec, kernel_graph, model_graphs, write_graph
-from trainer.prepare import Prepared, held_out_rows, prepare
+from trainer.prepare import PreparedData, held_out_rows, prepare
 from trainer.run_folder import new_run
 
 HIDDEN = [1000, 1000]  # mirrored by the decoder: d-1000-1000-1000-d
@@ -59,7 +59,7 @@ def draw_pictures(dims: int, rows: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 def _write_artefact(
-    models: Path, recipe: Recipe, prepared: Prepared, ae: AutoEncoder, sigma: float
+    models: Path, recipe: Recipe, prepared: PreparedData, ae: AutoEncoder, sigma: float
 ) -> Path:
     """Write an artefact with the graphs that the benchmarks use: reconstruct, moments and gibbs."""
     options = recipe.sampling

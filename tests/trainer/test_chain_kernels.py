@@ -18,7 +18,7 @@ from torch import Tensor
 from trainer.autoencoder import Architecture, AutoEncoder
 from trainer.chain_kernels import KERNELS, Kernel, make_kernels
 from trainer.covariance_roots import FLOOR
-from trainer.layers import Linearised
+from trainer.layers import Linearisation
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -92,7 +92,7 @@ class Optimal(AutoEncoder):
         super().__init__(Architecture(len(m), (1,), "linear", conditioned=True))
         self.m, self.C = torch.from_numpy(m), torch.from_numpy(C)
 
-    def linearise(self, x: Tensor, sigma: Tensor | None = None) -> Linearised:
+    def linearise(self, x: Tensor, sigma: Tensor | None = None) -> Linearisation:
         assert sigma is not None
         S = self.C + sigma[:, :, None] ** 2 * torch.eye(len(self.m))  # (B, d, d)
         J = torch.linalg.inv(S) @ self.C
@@ -100,7 +100,7 @@ class Optimal(AutoEncoder):
         def times(v: Tensor) -> Tensor:
             return torch.einsum("bij,b...j->b...i", J, v)
 
-        return Linearised(self.m + times(x - self.m), times, times)
+        return Linearisation(self.m + times(x - self.m), times, times)
 
     def forward(self, x: Tensor, sigma: Tensor | None = None) -> Tensor:
         return self.linearise(x, sigma).value

@@ -14,7 +14,7 @@ from trainer.autoencoder import AutoEncoder
 from trainer.config import make_recipe
 from trainer.data.synthetic import GaussianMixture, Spiral
 from trainer.fit import fit
-from trainer.prepare import Prepared, prepare
+from trainer.prepare import PreparedData, prepare
 from trainer.run_folder import new_run
 
 Matrix = NDArray[np.float64]
@@ -26,7 +26,9 @@ MIXTURE = GaussianMixture(
 )
 
 
-def trained(folder: Path, name: str, rows: Matrix, **tables: Any) -> tuple[AutoEncoder, Prepared]:
+def trained(
+    folder: Path, name: str, rows: Matrix, **tables: Any
+) -> tuple[AutoEncoder, PreparedData]:
     np.save(folder / f"{name}.npy", rows)
     recipe = make_recipe({"name": name, "data": {"source": str(folder / f"{name}.npy")}, **tables})
     prepared = prepare(recipe)
@@ -43,7 +45,7 @@ def moments_at(ae: AutoEncoder, z: Matrix) -> tuple[Matrix, Matrix]:
 
 
 @pytest.fixture(scope="module")
-def of_the_mixture(tmp_path_factory: pytest.TempPathFactory) -> tuple[AutoEncoder, Prepared]:
+def of_the_mixture(tmp_path_factory: pytest.TempPathFactory) -> tuple[AutoEncoder, PreparedData]:
     return trained(
         tmp_path_factory.mktemp("mixture"),
         "mixture",
@@ -55,7 +57,7 @@ def of_the_mixture(tmp_path_factory: pytest.TempPathFactory) -> tuple[AutoEncode
 
 
 def test_a_dae_learns_the_posteriors_mean_and_covariance(
-    of_the_mixture: tuple[AutoEncoder, Prepared],
+    of_the_mixture: tuple[AutoEncoder, PreparedData],
 ) -> None:
     """E[X | X + σε = y] = r(y) and Cov = σ² J(y), at noisy points that it never saw.
 
@@ -76,7 +78,7 @@ def test_a_dae_learns_the_posteriors_mean_and_covariance(
 
 
 def test_a_daes_jacobian_becomes_symmetric_with_eigenvalues_in_the_unit_interval(
-    of_the_mixture: tuple[AutoEncoder, Prepared],
+    of_the_mixture: tuple[AutoEncoder, PreparedData],
 ) -> None:
     """J is a covariance over σ², so it must be."""
     ae, prepared = of_the_mixture

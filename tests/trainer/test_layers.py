@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainer.layers import UNITS, Dense, Layer, Residual, Transposed, compose, then
+from trainer.layers import UNITS, Dense, Layer, Residual, TransposedDense, compose, compose_pair
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -17,7 +17,7 @@ def _layer(kind: str, unit: str, condition: int) -> Layer:
     torch.manual_seed(1)
     layer: Layer = Dense(N, M, unit, condition)
     if kind == "transposed":
-        layer = Transposed(Dense(M, N, "linear"), unit, condition)
+        layer = TransposedDense(Dense(M, N, "linear"), unit, condition)
     if kind == "residual":
         layer = Residual(N, unit, condition)
     with torch.no_grad():
@@ -76,11 +76,11 @@ def test_composition_follows_the_chain_rule(jacobian_of: Callable[..., Tensor]) 
     x, v, w = torch.randn(2, N), torch.randn(2, N), torch.randn(2, N)
     J = jacobian_of(lambda z: g(f(z)), x)
     inner = f.linearise(x, None)
-    for at in (compose([f, g], x, None), then(inner, g.linearise(inner.value, None))):
+    for at in (compose([f, g], x, None), compose_pair(inner, g.linearise(inner.value, None))):
         torch.testing.assert_close(at.value, g(f(x)))
         torch.testing.assert_close(at.jvp(v), torch.einsum("bij,bj->bi", J, v))
         torch.testing.assert_close(at.vjp(w), torch.einsum("bij,bi->bj", J, w))
 
 
 def test_a_transposed_layer_owns_no_weight_of_its_own() -> None:
-    assert set(Transposed(Dense(N, M, "tanh"), "tanh").state_dict()) == {"bias"}
+    assert set(TransposedDense(Dense(N, M, "tanh"), "tanh").state_dict()) == {"bias"}

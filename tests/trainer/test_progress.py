@@ -7,7 +7,7 @@ import time
 import pytest
 
 from trainer import progress
-from trainer.progress import Progress, clock, track
+from trainer.progress import Progress, format_duration, track
 
 LINE = re.compile(r"fit x: (\d+) %, [\d,]+ rows/s, loss 0\.25, \d+:\d\d left\n")
 
@@ -67,7 +67,7 @@ def test_progress_is_printed_to_the_current_standard_error(capsys):
     ("seconds", "shown"), [(0, "0:00"), (65.4, "1:05"), (3599.6, "1:00:00"), (86400, "24:00:00")]
 )
 def test_clock(seconds, shown):
-    assert clock(seconds) == shown
+    assert format_duration(seconds) == shown
 
 
 def test_track_prints_the_time_a_step_took():

@@ -27,7 +27,7 @@ class Split:
     """Indices of rows, sorted and disjoint; together all rows."""
 
     train: Index
-    validation: Index
+    held_out: Index
 
 
 def split(
@@ -69,7 +69,7 @@ def record_split(dataset: Dataset, parts: Split, chose: Mapping[str, int]) -> di
         "most_held_out": MOST_HELD_OUT,
         "fewest_test_rows": FEWEST_TEST_ROWS,
         "held_out": held_out,
-        "chose": {name: min(count, len(parts.validation)) for name, count in chose.items()},
+        "chose": {name: min(count, len(parts.held_out)) for name, count in chose.items()},
     }
 
 

@@ -52,7 +52,9 @@ class Local:
     tangents: list[Doubles]  # n of (k, d)
 
 
-def local_at(model: Model, z: Floats, points: int, sigma: float | None = None) -> Local:
+def compute_local_moments(
+    model: Model, z: Floats, points: int, sigma: float | None = None
+) -> Local:
     """r and tr J at points z (n, d), in the model's units.
 
     Args:
@@ -172,7 +174,7 @@ def neighbour_figures(local: Local, train: Floats, sigma: float, points: int) ->
         "gaussian window": lambda d2: gaussian_window(d2, sigma),
         "wide gaussian window": lambda d2: wide_gaussian_window(d2, sigma, most),
         # A uniform ball of this radius has the variance σ² along every axis.
-        "ball": lambda d2: ball(d2, sigma * np.sqrt(d + 2)),
+        "ball": lambda d2: make_ball_window(d2, sigma * np.sqrt(d + 2)),
         "wide ball": lambda d2: wide_ball(d2, sigma),
     }
     compared: dict[str, list[tuple[int, Window, Empirical]]] = {name: [] for name in windows}
@@ -217,7 +219,7 @@ def wide_gaussian_window(d2: Doubles, sigma: float, most: int | None = None) -> 
     return gaussian_window(d2, high, most, 1 / (1 / sigma**2 - 1 / high**2))
 
 
-def ball(d2: Doubles, delta: float, alpha: float | None = None) -> Window:
+def make_ball_window(d2: Doubles, delta: float, alpha: float | None = None) -> Window:
     """Equal weights within the radius δ."""
     index = np.flatnonzero(d2 < delta * delta)
     return Window(index, np.full(len(index), 1 / max(1, len(index))), delta, alpha)
@@ -226,7 +228,7 @@ def ball(d2: Doubles, delta: float, alpha: float | None = None) -> Window:
 def wide_ball(d2: Doubles, sigma: float) -> Window:
     """The ball that holds WIDE_ROWS rows, or of radius 3σ if that is larger; α = σ²."""
     nearest = np.sqrt(np.partition(d2, min(WIDE_ROWS, len(d2) - 1))[min(WIDE_ROWS, len(d2) - 1)])
-    return ball(d2, max(float(nearest), 3 * sigma), sigma**2)
+    return make_ball_window(d2, max(float(nearest), 3 * sigma), sigma**2)
 
 
 def moments_in(window: Window, train: Floats, x0: Doubles) -> Empirical:

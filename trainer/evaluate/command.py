@@ -14,7 +14,7 @@ from localmoments import artefact as manifests
 from localmoments.artefact import MANIFEST
 from localmoments.model import Model
 from trainer.atomic_files import replace_file, write_text
-from trainer.card import CAPTIONS, card
+from trainer.card import CAPTIONS, format_card
 from trainer.config import make_recipe
 from trainer.data import DataOptions, Dataset, load
 from trainer.data.known_sets import set_path
@@ -100,7 +100,7 @@ def update_artefact(
         for plot in plots:
             with replace_file(folder / plot.name) as temporary:
                 shutil.copyfile(plot, temporary)
-        write_text(folder / CARD, card(manifest, shown))
+        write_text(folder / CARD, format_card(manifest, shown))
         digests = {name: manifests.sha256(folder / name) for name in changed}
         files = dict(sorted({**files, **digests}.items()))
         write_text(folder / MANIFEST, manifests.dumps(replace(manifest, files=files)))

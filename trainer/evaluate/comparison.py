@@ -23,14 +23,14 @@ from localmoments.arrays import Doubles, Floats
 from trainer.evaluate.features import Classifier, Features, class_shares, normalised_entropy
 from trainer.evaluate.jackknife import (
     Estimate,
-    Grouped,
+    GroupedRows,
     Parts,
     Units,
     combine,
     deal_groups,
     group_rows,
 )
-from trainer.evaluate.parzen import Parzen, parzen
+from trainer.evaluate.parzen import Parzen, estimate_parzen
 from trainer.evaluate.rows import Rows
 from trainer.evaluate.sample_metrics import (
     KernelSums,
@@ -67,8 +67,8 @@ class Reference:
 
     features: Features
     unit: float  # root mean square of the real rows' features
-    rows: Grouped  # features in that unit
-    projections: Grouped  # the rows themselves on random directions
+    rows: GroupedRows  # features in that unit
+    projections: GroupedRows  # the rows themselves on random directions
     draws: tuple[Draw, ...]
 
     @property
@@ -95,7 +95,7 @@ class Reference:
         return self._compare(self.rows, self.projections, [draw.others for draw in self.draws])
 
     def _compare(
-        self, x: Grouped, projections: Grouped, picks: Sequence[Units]
+        self, x: GroupedRows, projections: GroupedRows, picks: Sequence[Units]
     ) -> dict[str, Estimate]:
         by_figure: dict[str, list[Parts]] = {}
         for draw, pick in zip(self.draws, picks, strict=True):
@@ -186,7 +186,11 @@ def compare_set(
     estimates: dict[str, Estimate] = {}
     if reference is not None and len(samples) >= reference.size:
         estimates = reference.compare(samples.x, samples.chains)
-    density = parzen(rows.test.x, rows.validation.x, samples.x, samples.chains) if image else None
+    density = (
+        estimate_parzen(rows.test.x, rows.validation.x, samples.x, samples.chains)
+        if image
+        else None
+    )
     return _collect_figures(samples, density, estimates, features)
 
 
@@ -199,7 +203,7 @@ def compare_real_rows(
     """
     first = reference.draws[0]
     real, half = rows.test.x[first.index], SampleSet(rows.test.x[first.others])
-    density = parzen(real, rows.validation.x, half.x) if image else None
+    density = estimate_parzen(real, rows.validation.x, half.x) if image else None
     return _collect_figures(half, density, reference.compare_itself(), features)
 
 

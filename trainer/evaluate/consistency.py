@@ -25,7 +25,7 @@ from localmoments.chain import make_transition, positions
 from localmoments.chain_state import Transition
 from localmoments.errors import DivergedError
 from localmoments.model import Model
-from trainer.evaluate.calibration import FEWEST, Cloud, local_at
+from trainer.evaluate.calibration import FEWEST, Cloud, compute_local_moments
 from trainer.evaluate.grid import Grid, solve, total_variation
 
 WALKERS, BURN_IN, KEPT, THIN = 250, 50, 20, 5  # of the chain
@@ -53,7 +53,7 @@ def consistency_figures(model: Model, train: Floats, rng: np.random.Generator) -
         np.concatenate(part).astype(np.float64) for part in zip(*triples, strict=True)
     )
     some = rng.permutation(len(x))[:TRACES]
-    local = local_at(model, x[some].astype(np.float32), 0)
+    local = compute_local_moments(model, x[some].astype(np.float32), 0)
     scale = transition.scale[0]
     claimed = float(scale**2 * m.alpha * local.traces.mean())  # E tr Σ with Σ = s²αA
     figures: dict[str, Any] = {"scale": scale, "samples": len(x)}

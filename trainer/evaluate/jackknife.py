@@ -38,7 +38,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Grouped:
+class GroupedRows:
     """Rows with the chain of each row and the group of each chain."""
 
     x: Floats  # (n, f)
@@ -49,9 +49,9 @@ class Grouped:
     def __len__(self) -> int:
         return len(self.x)
 
-    def take(self, index: Units) -> "Grouped":
+    def take(self, index: Units) -> "GroupedRows":
         """Some of the rows; groups keep their numbers."""
-        return Grouped(self.x[index], self.units[index], self.groups[index], self.count)
+        return GroupedRows(self.x[index], self.units[index], self.groups[index], self.count)
 
     @property
     def sizes(self) -> Doubles:
@@ -59,17 +59,17 @@ class Grouped:
         return np.bincount(self.groups, minlength=self.count).astype(np.float64)
 
 
-def group_rows(x: Floats, units: Units | None = None) -> Grouped:
+def group_rows(x: Floats, units: Units | None = None) -> GroupedRows:
     """Deal rows x (n, f) into groups by chain; without `units` every row is a chain of its own."""
     units = np.arange(len(x)) if units is None else units
     groups = deal_groups(units)
-    return Grouped(x, units, groups, int(groups.max()) + 1)
+    return GroupedRows(x, units, groups, int(groups.max()) + 1)
 
 
-def one_group(x: Floats, units: Units | None = None) -> Grouped:
+def one_group(x: Floats, units: Units | None = None) -> GroupedRows:
     """All rows x (n, f) in one group, for a figure without its error."""
     units = np.arange(len(x)) if units is None else units
-    return Grouped(x, units, np.zeros(len(x), np.int64), 1)
+    return GroupedRows(x, units, np.zeros(len(x), np.int64), 1)
 
 
 def deal_groups(units: Units, seed: int = 0) -> Units:

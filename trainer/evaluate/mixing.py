@@ -52,7 +52,7 @@ class Scalars:
         return np.concatenate([first, norm], axis=1)
 
 
-def mixing(traces: Doubles, names: tuple[str, ...]) -> dict[str, dict[str, float]]:
+def measure_mixing(traces: Doubles, names: tuple[str, ...]) -> dict[str, dict[str, float]]:
     """R-hat and effective sample sizes of f functions at every step of every chain.
 
     A function that does not vary in some chain has no figures.

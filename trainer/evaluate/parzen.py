@@ -100,7 +100,7 @@ def _best(curve: Mapping[float, float]) -> int:
     return round(max(curve, key=lambda h: curve[h]) / STEP)
 
 
-def parzen(
+def estimate_parzen(
     test: Floats, validation: Floats, samples: Floats, chains: Units | None = None
 ) -> Parzen:
     """Choose the bandwidth and measure the log-likelihood, in nats per row.

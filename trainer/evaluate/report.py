@@ -129,7 +129,7 @@ def _sections(manifest: Manifest, figures: Figures) -> Iterator[str]:
     elif "samples" in figures:
         yield f"No samples: {figures['samples']}."
     if isinstance(figures.get("exact draws"), Mapping):
-        yield from ("### Against the known law", pairs(figures["exact draws"]), EXACT)
+        yield from ("### Against the known law", format_pairs(figures["exact draws"]), EXACT)
     elif "exact draws" in figures:
         yield f"No samples to compare with the known law: {figures['exact draws']}."
     if "mixing" in figures:
@@ -143,7 +143,7 @@ def _sections(manifest: Manifest, figures: Figures) -> Iterator[str]:
     rest = {k: v for k, v in figures.items() if k not in SECTIONS}
     if len(rest) < len(figures):
         yield "### Rows and kernels"
-    yield pairs(dict(_flatten("", rest)))
+    yield format_pairs(dict(_flatten("", rest)))
 
 
 def _samples_section(manifest: Manifest, figures: Figures) -> Iterator[str]:
@@ -152,8 +152,8 @@ def _samples_section(manifest: Manifest, figures: Figures) -> Iterator[str]:
     yield "### Samples"
     compared = figures.get("comparison")
     yield (
-        f"Kernel `{figures['kernel']}` at scale {number(figures['scale'])}; chains start from "
-        f"noise. Features are {figures['features']}."
+        f"Kernel `{figures['kernel']}` at scale {format_number(figures['scale'])}; chains start "
+        f"from noise. Features are {figures['features']}."
         + (f" Sets are compared in {compared}." if compared else "")
     )
     lines = [[SAMPLE_FIGURES[name], *(_cell(x, name) for x in sets.values())] for name in names]
@@ -191,9 +191,9 @@ def _mixing_section(figures: Figures) -> Iterator[str]:
     columns = list(next(iter(functions.values()), {}))
     yield f"### Mixing of {figures['chains']} chains over {figures['steps']:,} steps"
     if functions:
-        lines = [[k, *(number(v.get(c, "")) for c in columns)] for k, v in functions.items()]
+        lines = [[k, *(format_number(v.get(c, "")) for c in columns)] for k, v in functions.items()]
         yield table(["", *columns], lines)
-    yield pairs({k: v for k, v in figures.items()
+    yield format_pairs({k: v for k, v in figures.items()
                  if k not in functions and k not in ("steps", "chains")})  # fmt: skip
     yield MIXING
 
@@ -202,9 +202,9 @@ def _copies_section(figures: Figures) -> Iterator[str]:
     sets = {k: v for k, v in figures.items() if isinstance(v, Mapping)}
     columns = list(next(iter(sets.values())))
     yield "### Copies of training rows"
-    yield table(["distance, quantile", *columns],
-                [[k, *(number(v[c]) for c in columns)] for k, v in sets.items()])  # fmt: skip
-    yield pairs({k: v for k, v in figures.items() if k not in sets})
+    lines = [[k, *(format_number(v[c]) for c in columns)] for k, v in sets.items()]
+    yield table(["distance, quantile", *columns], lines)
+    yield format_pairs({k: v for k, v in figures.items() if k not in sets})
     yield COPIES
 
 
@@ -212,8 +212,11 @@ def _scales_section(figures: Figures) -> Iterator[str]:
     yield "### Scales"
     lines = []
     for kernel, found in figures.items():
-        tried = ", ".join(f"{s}: {number(v)}" for s, v in found["tried"].items())
-        lines.append([kernel, number(found["calibrated"]), number(found["chosen"]), tried])
+        tried = ", ".join(f"{s}: {format_number(v)}" for s, v in found["tried"].items())
+        tried = tried.replace("(refused)", "(rejected)")  # older artefacts say "refused"
+        lines.append(
+            [kernel, format_number(found["calibrated"]), format_number(found["chosen"]), tried]
+        )
     yield table(["kernel", "calibrated", "chosen", "scales tried: distance"], lines)
     yield SCALES
 
@@ -227,7 +230,7 @@ def claims_sections(figures: Figures) -> Iterator[str]:
             level,
             _with_error(f, "trace ratio"),
             _with_error(f, "z²"),
-            number(f["z², first tangent"]),
+            format_number(f["z², first tangent"]),
         ]
         for level, f in levels.items()
     ]
@@ -242,7 +245,10 @@ def claims_sections(figures: Figures) -> Iterator[str]:
     windows = {name: f for name, f in near.items() if isinstance(f, Mapping)}
     yield table(
         [f"of {near['points']} points", *heads],
-        [[name, *(number(f.get(head, "")) for head in heads)] for name, f in windows.items()],
+        [
+            [name, *(format_number(f.get(head, "")) for head in heads)]
+            for name, f in windows.items()
+        ],
     )
     yield NEIGHBOURS
     if "consistency" in figures:
@@ -255,11 +261,11 @@ def _consistency_section(figures: Figures) -> Iterator[str]:
         return
     balls = {name: f for name, f in figures.items() if name.startswith("ball")}
     names = list(next(iter(balls.values())))
-    yield table(["", *balls], [[name, *(number(f[name]) for f in balls.values())]
+    yield table(["", *balls], [[name, *(format_number(f[name]) for f in balls.values())]
                                for name in names])  # fmt: skip
     rest = {k: v for k, v in figures.items() if not isinstance(v, Mapping)}
     grid = {f"operator equation, {k}": v for k, v in figures.get("operator equation", {}).items()}
-    yield pairs(rest | grid)
+    yield format_pairs(rest | grid)
     yield CONSISTENCY
 
 
@@ -270,7 +276,7 @@ def _with_error(figures: Figures, name: str) -> str:
 def number_with_error(value: float, error: float | None) -> str:
     """A value with as many digits as its error supports: `308.3 ± 2.3`, `0.0326 ± 0.0015`."""
     if not error or not math.isfinite(error):
-        return number(value)
+        return format_number(value)
     digits = min(6, max(0, 1 - math.floor(math.log10(error))))
     return f"{value:.{digits}f} ± {error:.{digits}f}"
 
@@ -284,14 +290,14 @@ def _flatten(prefix: str, value: Any) -> list[tuple[str, Any]]:
     return rows
 
 
-def number(value: Any) -> str:
+def format_number(value: Any) -> str:
     """Four significant digits of a float; anything else as it is."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def pairs(rows: Mapping[str, Any]) -> str:
+def format_pairs(rows: Mapping[str, Any]) -> str:
     """A table of two columns without a heading."""
-    return table(["", ""], [[key, number(value)] for key, value in rows.items()])
+    return table(["", ""], [[key, format_number(value)] for key, value in rows.items()])
 
 
 def table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

@@ -74,12 +74,12 @@ def split_again(dataset: Dataset, options: DataOptions, manifest: Manifest) -> S
     """
     record = read_split(manifest)
     again = split(dataset, options, seed=record.seed, most=record.most_held_out)
-    expected = manifest.data.get("held_out_rows", len(again.validation))
+    expected = manifest.data.get("held_out_rows", len(again.held_out))
     is_same_data = dataset.fingerprint == manifest.data.get("fingerprint")
-    if is_same_data and len(again.validation) != expected:
+    if is_same_data and len(again.held_out) != expected:
         raise ArtefactError(
             f"{manifest.reference} was trained with {expected:,} held-out rows, but this version "
-            f"holds out {len(again.validation):,} rows of {dataset.name}."
+            f"holds out {len(again.held_out):,} rows of {dataset.name}."
         )
     return again
 
@@ -96,7 +96,7 @@ def held_rows(dataset: Dataset, split: Split, most: int = MOST_ROWS) -> Held:
     """At most `most` held-out rows and the same number of training rows spread over the data."""
     every = max(1, len(split.train) // most)
     return Held(
-        dataset.source.take(split.validation[:most]).astype(np.float64),
+        dataset.source.take(split.held_out[:most]).astype(np.float64),
         dataset.source.take(split.train[::every][:most]).astype(np.float64),
     )
 
@@ -142,7 +142,7 @@ def units_of(dataset: Dataset, normaliser: Normaliser, train: Index) -> Normalis
 def divide_held_out(split: Split, record: SplitRecord) -> tuple[Index, Index, str]:
     """Validation and test rows among the held-out ones, both sorted, and a description of the
     test rows."""
-    held_out = split.validation
+    held_out = split.held_out
     picked = [spread(held_out, count) for count in record.chose.values()]
     touched = np.unique(np.concatenate([*picked, held_out[:0]]))
     untouched = np.setdiff1d(held_out, touched)
@@ -196,7 +196,7 @@ def rows_for(
         return Part(x, None if labels is None else labels[index])
 
     if other is not None:
-        validation, description = split.validation, f"all {other.rows:,} rows of {other.name}"
+        validation, description = split.held_out, f"all {other.rows:,} rows of {other.name}"
         test_part = part(other, spread(np.arange(other.rows), most))
     else:
         test_part = part(dataset, spread(test, most))

@@ -19,7 +19,11 @@ from localmoments.noise import normals
 from trainer.data import Dataset, GaussianMixture, Split
 from trainer.data.split import spread
 from trainer.errors import DataError
-from trainer.evaluate.calibration import calibration_figures, local_at, neighbour_figures
+from trainer.evaluate.calibration import (
+    calibration_figures,
+    compute_local_moments,
+    neighbour_figures,
+)
 from trainer.evaluate.chains import NARROW, Budget, Samples
 from trainer.evaluate.comparison import (
     Reference,
@@ -40,7 +44,7 @@ from trainer.evaluate.context import (
 )
 from trainer.evaluate.features import Classifier, change_rate
 from trainer.evaluate.known_law import compare_with_law, moment_errors
-from trainer.evaluate.mixing import BurnIn, Scalars, autocorrelation, burn_in, mixing
+from trainer.evaluate.mixing import BurnIn, Scalars, autocorrelation, burn_in, measure_mixing
 from trainer.evaluate.neighbours import Neighbours, copy_figures, find_neighbours
 from trainer.evaluate.report import REAL
 from trainer.evaluate.rows import (
@@ -206,7 +210,11 @@ def evaluate_chains(context: Context) -> Evaluation:
     }
     scalar = Scalars(context.principal)
     late = few.traces[budget.burn_in :]
-    figures["mixing"] = {"steps": len(late), "chains": late.shape[1], **mixing(late, scalar.names)}
+    figures["mixing"] = {
+        "steps": len(late),
+        "chains": late.shape[1],
+        **measure_mixing(late, scalar.names),
+    }
     settling = _find_burn_in(context, many)
     settled = settling.settled
     figures["mixing"]["burn-in steps"] = (
@@ -360,7 +368,7 @@ def claims_figures(
         for sigma in levels:
             noisy = (some + sigma * normals(seed, 0, some.shape)).astype(np.float32)
             points = CLAIM_POINTS if sigma == m.sigma else CLAIM_POINTS // 3
-            local = local_at(model, noisy, points, sigma)
+            local = compute_local_moments(model, noisy, points, sigma)
             figures["calibration"][f"{sigma:.4g}"] = calibration_figures(local, some, sigma)
             if sigma == m.sigma:
                 figures["neighbours"] = neighbour_figures(local, train, sigma, CLAIM_POINTS)

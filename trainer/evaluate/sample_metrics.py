@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from localmoments.arrays import Doubles, Floats
-from trainer.evaluate.jackknife import Grouped, Parts, Units, one_group, one_hot
+from trainer.evaluate.jackknife import GroupedRows, Parts, Units, one_group, one_hot
 from trainer.evaluate.neighbours import nearest, squared_distances
 
 NEIGHBOURS = 5  # k of density and coverage
@@ -62,7 +62,7 @@ class KernelSums:
     pairs: Doubles  # (G, H)
 
 
-def kernel_sums(a: Grouped, b: Grouped) -> KernelSums:
+def kernel_sums(a: GroupedRows, b: GroupedRows) -> KernelSums:
     """Sum k over all pairs of a row of a and a row of b.
 
     Pass the same set twice for the sums within it. Pairs of one chain are then left out: they are
@@ -94,7 +94,7 @@ def kernel_blocks(u: Floats, v: Floats) -> Iterator[tuple[slice, Doubles]]:
         yield part, np.asarray(K * K * K, np.float64)
 
 
-def _sums_within_chains(a: Grouped) -> tuple[Doubles, Doubles]:
+def _sums_within_chains(a: GroupedRows) -> tuple[Doubles, Doubles]:
     """Sums of k over pairs within a chain, including a row with itself, and their number; (G,)."""
     order = np.argsort(a.units, kind="stable")
     first = np.unique(a.units[order], return_index=True)[1]
@@ -153,7 +153,7 @@ def frechet_distance(real: Floats, samples: Floats) -> float:
     return _frechet(x, y)
 
 
-def frechet_parts(real: Grouped, samples: Grouped) -> Parts:
+def frechet_parts(real: GroupedRows, samples: GroupedRows) -> Parts:
     """Of features in units of the real rows' root mean square."""
     P, Q = _moment_sums(real), _moment_sums(samples)  # (G, f + 1, f + 1)
     p, q = _gaussian(P.sum(0)), _gaussian(Q.sum(0))
@@ -164,7 +164,7 @@ def frechet_parts(real: Grouped, samples: Grouped) -> Parts:
     )
 
 
-def _moment_sums(a: Grouped) -> Doubles:
+def _moment_sums(a: GroupedRows) -> Doubles:
     """Σ (1, u)(1, u)ᵀ over each group: counts, sums and products at once; (G, f + 1, f + 1)."""
     u = np.concatenate([np.ones((len(a), 1)), a.x], axis=1)  # (n, f + 1)
     return np.stack([u[a.groups == g].T @ u[a.groups == g] for g in range(a.count)])
@@ -202,7 +202,7 @@ def ball_radii(real: Floats, k: int = NEIGHBOURS) -> Floats:
 
 
 def coverage_parts(
-    real: Grouped, samples: Grouped, radii: Floats, k: int = NEIGHBOURS
+    real: GroupedRows, samples: GroupedRows, radii: Floats, k: int = NEIGHBOURS
 ) -> tuple[Parts, Parts]:
     """Density and coverage. Leaving out real rows does not change the radii of the others."""
     k = min(k, len(real) - 1)
@@ -224,7 +224,7 @@ def coverage_parts(
     return density, coverage
 
 
-def _without_rows(values: Doubles, real: Grouped) -> Doubles:
+def _without_rows(values: Doubles, real: GroupedRows) -> Doubles:
     """Means over the rows that are not in group g; (H,)."""
     sums = np.bincount(real.groups, values, real.count)
     out: Doubles = (sums.sum() - sums) / np.maximum(1, len(values) - real.sizes)
@@ -246,7 +246,7 @@ def directions(dims: int, seed: int = 0) -> Doubles:
     return np.asarray(v / np.linalg.norm(v, axis=0), np.float64)
 
 
-def wasserstein_parts(real: Grouped, samples: Grouped) -> Parts:
+def wasserstein_parts(real: GroupedRows, samples: GroupedRows) -> Parts:
     """Of rows projected on the same directions; x (n, PROJECTIONS)."""
     (a, ga), (b, gb) = (_sort_columns(part) for part in (samples, real))
     return Parts(
@@ -256,7 +256,7 @@ def wasserstein_parts(real: Grouped, samples: Grouped) -> Parts:
     )
 
 
-def _sort_columns(a: Grouped) -> tuple[Floats, Units]:
+def _sort_columns(a: GroupedRows) -> tuple[Floats, Units]:
     """Projections in order, and the group of each; (P, n) both."""
     order = np.argsort(a.x.T, axis=1)
     return np.take_along_axis(a.x.T, order, axis=1), a.groups[order]

@@ -31,7 +31,7 @@ from trainer.plots.curves import (
 from trainer.plots.local import draw_filters, draw_reconstructions, draw_tangents
 from trainer.plots.samples import draw_neighbours, draw_samples
 from trainer.plots.view import Float, View, view_of
-from trainer.prepare import Prepared, held_out_rows
+from trainer.prepare import PreparedData, held_out_rows
 
 WALKERS, SCATTERED = 10, 500  # chains shown as images, and over the points of a table
 KEPT, THIN = 20, 5  # steps shown of each chain, and the steps between two of them
@@ -41,7 +41,9 @@ TANGENTS = 8  # of each point
 EVALUATION_PLOTS = ("samples", "classes", "bandwidths", "mixing", "distances", "neighbours")
 
 
-def draw_fit_plots(model: Model, prepared: Prepared, losses: Sequence[Loss], folder: Path) -> None:
+def draw_fit_plots(
+    model: Model, prepared: PreparedData, losses: Sequence[Loss], folder: Path
+) -> None:
     """Draw samples, reconstructions, tangents, filters and losses of a new artefact.
 
     Args:
@@ -88,7 +90,7 @@ def _draw_sample_chains(model: Model, view: View) -> Float | None:
     return np.asarray(m.normaliser.to_user(samples.emitted(m.default_emit)), np.float64)
 
 
-def _draw_held_out(model: Model, prepared: Prepared, view: View, path: Path) -> None:
+def _draw_held_out(model: Model, prepared: PreparedData, view: View, path: Path) -> None:
     """Reconstructions of held-out rows, corrupted as in training."""
     z = held_out_rows(prepared, IMAGES if view.image is not None else ARROWS)
     noisy = z
@@ -104,7 +106,7 @@ def _draw_held_out(model: Model, prepared: Prepared, view: View, path: Path) -> 
     draw_reconstructions(view, x, given, returned, path)
 
 
-def _draw_tangents_at_rows(model: Model, prepared: Prepared, view: View, path: Path) -> None:
+def _draw_tangents_at_rows(model: Model, prepared: PreparedData, view: View, path: Path) -> None:
     z = held_out_rows(prepared, TANGENT_IMAGES if view.image is not None else SEGMENTS)
     x = np.asarray(prepared.normaliser.to_user(z.numpy()), np.float64)
     rank = min(TANGENTS, model.dims)

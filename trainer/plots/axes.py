@@ -63,13 +63,13 @@ def set_frame(axes: Axes, limits: Float) -> None:
 
 def scatter_axes(axes: Axes, plane: Plane, data: Float, limits: Float) -> Axes:
     """Show real rows (n, 2), in the plane's coordinates, as a faint background."""
-    dots(axes, data[:MOST_POINTS], 5, FAINT, "data", alpha=0.6)
+    draw_dots(axes, data[:MOST_POINTS], 5, FAINT, "data", alpha=0.6)
     set_frame(axes, limits)
     label(axes, *plane.names)
     return axes
 
 
-def dots(
+def draw_dots(
     axes: Axes, at: Float, size: float, colour: str, name: str | None = None, alpha: float = 1.0
 ) -> None:
     """Draw points (n, 2) without an outline."""

@@ -11,7 +11,7 @@ from trainer.plots.axes import (
     INK,
     SECOND,
     blank,
-    dots,
+    draw_dots,
     draw_histogram,
     label,
     plain_axes,
@@ -71,8 +71,8 @@ def _draw_arrows(view: View, noisy: Float, reconstructed: Float, path: Path) -> 
         alpha=0.45,
         width=0.0022,
     )
-    dots(axes, a, 9, SECOND, "corrupted")
-    dots(axes, b, 12, ACCENT, "reconstructed")
+    draw_dots(axes, a, 9, SECOND, "corrupted")
+    draw_dots(axes, b, 12, ACCENT, "reconstructed")
     axes.legend(frameon=False, fontsize=8, loc="upper right")
     save(figure, path)
 
@@ -139,7 +139,7 @@ def _draw_segments(
     plain_axes(axes, f"Leading tangents, ±1 standard deviation{note}")
     ends = np.stack([at - factor * deviation, at + factor * deviation])  # (2, n, 2)
     axes.plot(ends[..., 0], ends[..., 1], color=ACCENT, lw=1.2, alpha=0.9)
-    dots(axes, at, 7, ACCENT)
+    draw_dots(axes, at, 7, ACCENT)
     save(figure, path)
 
 

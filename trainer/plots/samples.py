@@ -8,7 +8,7 @@ from matplotlib.figure import SubFigure
 from trainer.plots.axes import (
     ACCENT,
     blank,
-    dots,
+    draw_dots,
     draw_histogram,
     plain_axes,
     save,
@@ -61,7 +61,7 @@ def _draw_scatter(figure: SubFigure, view: View, samples: Float, title: str) -> 
     axes = scatter_axes(figure.add_subplot(), plane, data, limits)
     plain_axes(axes, title + _outside_note(at, limits, len(samples)))
     every = max(1, len(at) // POINTS)
-    dots(axes, at[::every], 5, ACCENT, "samples", alpha=0.8)
+    draw_dots(axes, at[::every], 5, ACCENT, "samples", alpha=0.8)
     axes.legend(frameon=False, fontsize=8, loc="upper right", markerscale=2)
 
 

@@ -45,7 +45,7 @@ class View:
 def view_of(dataset: Dataset, split: Split) -> View:
     """Show held-out rows in the background. Bytes keep the range 0 to 255, and values within [0, 1]
     that range; others are shown from their minimum to their maximum."""
-    rows = dataset.source.take(spread(split.validation, BACKGROUND_ROWS)).astype(np.float64)
+    rows = dataset.source.take(spread(split.held_out, BACKGROUND_ROWS)).astype(np.float64)
     low, high = float(rows.min()), float(rows.max())
     if dataset.source.dtype == np.uint8:
         low, high = 0.0, 255.0

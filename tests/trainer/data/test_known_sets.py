@@ -44,7 +44,7 @@ def test_mnist_holds_out_its_last_sixth(tmp_path):
     np.savez(tmp_path / "mnist-train.npz", x=x, y=np.arange(600) % 10)
     mnist = load_set("mnist", tmp_path)
     parts = split(mnist, DataOptions("mnist"))
-    assert parts.validation.tolist() == list(range(500, 600))
+    assert parts.held_out.tolist() == list(range(500, 600))
     assert mnist.image == (28, 28) and mnist.labels[13] == 3
     np.testing.assert_array_equal(all_rows(mnist), x)
 
@@ -59,7 +59,7 @@ def test_mnist_reads_idx_files_in_a_folder(tmp_path, to_idx):
 def test_the_real_files_have_their_known_shapes():
     mnist, frey = load_set("mnist", REAL_FILES), load_set("frey", REAL_FILES)
     parts = split(mnist, DataOptions("mnist"))
-    assert (mnist.rows, mnist.dims, len(parts.validation), parts.validation[0]) == (
+    assert (mnist.rows, mnist.dims, len(parts.held_out), parts.held_out[0]) == (
         60_000,
         784,
         10_000,
@@ -93,10 +93,10 @@ def test_tfd_holds_out_the_test_rows_of_its_fold(toronto):
     folder, images, folds, labels = toronto
     tfd = load_set("tfd", folder, fold=2)
     parts = split(tfd, DataOptions("tfd", fold=2))
-    np.testing.assert_array_equal(parts.validation, np.flatnonzero(folds[:, 1] == 3))
+    np.testing.assert_array_equal(parts.held_out, np.flatnonzero(folds[:, 1] == 3))
     np.testing.assert_array_equal(all_rows(tfd), images.reshape(40, -1))
     assert tfd.image == (48, 48) and tfd.labels.tolist() == labels[:, 0].tolist()
-    assert len(split(load_set("tfd", folder), DataOptions("tfd")).validation) == 4
+    assert len(split(load_set("tfd", folder), DataOptions("tfd")).held_out) == 4
 
 
 def test_an_unusable_tfd_file_is_refused_with_a_reason(toronto):

@@ -25,21 +25,21 @@ def test_a_split_is_disjoint_complete_and_repeatable(rows, holdout):
             split(dataset(rows), options)
         return
     parts = split(dataset(rows), options)
-    together = np.concatenate([parts.train, parts.validation])
+    together = np.concatenate([parts.train, parts.held_out])
     np.testing.assert_array_equal(np.sort(together), np.arange(rows))
-    assert 1 <= len(parts.validation) <= 10_000 and len(parts.train) >= 1
+    assert 1 <= len(parts.held_out) <= 10_000 and len(parts.train) >= 1
     again = split(dataset(rows), DataOptions("x", holdout=holdout, seed=99))
-    np.testing.assert_array_equal(again.validation, parts.validation)
+    np.testing.assert_array_equal(again.held_out, parts.held_out)
 
 
 def test_the_holdout_is_a_fraction_or_a_number_and_is_capped():
-    assert len(split(dataset(1000), DataOptions("x")).validation) == 100
-    assert len(split(dataset(1000), DataOptions("x", holdout=7)).validation) == 7
-    assert len(split(dataset(200_000), DataOptions("x")).validation) == 10_000
+    assert len(split(dataset(1000), DataOptions("x")).held_out) == 100
+    assert len(split(dataset(1000), DataOptions("x", holdout=7)).held_out) == 7
+    assert len(split(dataset(200_000), DataOptions("x")).held_out) == 10_000
 
 
 def test_validation_rows_are_spread_over_all_rows():
-    rows = split(dataset(100_000), DataOptions("x")).validation
+    rows = split(dataset(100_000), DataOptions("x")).held_out
     counts, _ = np.histogram(rows, bins=10, range=(0, 100_000))
     assert abs(counts - 1000).max() < 150
 
@@ -51,7 +51,7 @@ def test_one_row_cannot_be_split():
 
 def test_a_data_set_with_its_own_validation_rows_keeps_them():
     parts = split(dataset(10, np.array([7, 8, 9])), DataOptions("x"))
-    assert parts.validation.tolist() == [7, 8, 9] and parts.train.tolist() == list(range(7))
+    assert parts.held_out.tolist() == [7, 8, 9] and parts.train.tolist() == list(range(7))
 
 
 def test_tens_of_millions_of_rows_split_in_seconds():
@@ -70,4 +70,4 @@ def test_an_invalid_holdout_is_a_recipe_error(holdout):
 def test_the_validation_rows_of_digits_have_every_label():
     digits = load(DataOptions("digits"))
     parts = split(digits, DataOptions("digits"))
-    assert set(digits.labels[parts.validation]) == set(range(10))
+    assert set(digits.labels[parts.held_out]) == set(range(10))

@@ -15,10 +15,10 @@ from trainer.evaluate.calibration import (
     FEWEST,
     WIDE_ROWS,
     Local,
-    ball,
     calibration_figures,
+    compute_local_moments,
     gaussian_window,
-    local_at,
+    make_ball_window,
     moments_in,
     neighbour_figures,
     wide_ball,
@@ -27,7 +27,7 @@ from trainer.evaluate.calibration import (
 from trainer.evaluate.consistency import consistency_figures, local_figures
 from trainer.evaluate.report import claims_sections
 from trainer.evaluate.rows import Part, Rows
-from trainer.prepare import Prepared
+from trainer.prepare import PreparedData
 
 Matrix = NDArray[np.float64]
 SIGMA = 0.5
@@ -45,7 +45,7 @@ class Case:
 
 
 @pytest.fixture(scope="module")
-def case(exact: tuple[Model, GaussianMixture, Prepared]) -> Case:
+def case(exact: tuple[Model, GaussianMixture, PreparedData]) -> Case:
     model, truth, prepared = exact
     units = prepared.normaliser
     C = truth.covariances[0] / np.outer(units.scale, units.scale)
@@ -66,7 +66,7 @@ def corrupted(case: Case, n: int) -> tuple[NDArray[np.float32], NDArray[np.float
 def test_the_best_linear_auto_encoder_is_calibrated(case: Case) -> None:
     """Both ratios are 1; what is left is Monte Carlo error, which the figures state."""
     x, noisy = corrupted(case, 10_000)
-    found = calibration_figures(local_at(case.model, noisy, 0), x, SIGMA)
+    found = calibration_figures(compute_local_moments(case.model, noisy, 0), x, SIGMA)
     assert abs(found["trace ratio"] - 1) < 4 * found["trace ratio, error"] < 0.05
     assert abs(found["z²"] - 1) < 4 * found["z², error"] < 0.05
     assert found["leading eigenvalue"] == pytest.approx(np.linalg.eigvalsh(case.A)[-1], rel=1e-5)
@@ -74,7 +74,7 @@ def test_the_best_linear_auto_encoder_is_calibrated(case: Case) -> None:
 
 def test_a_jacobian_that_claims_half_of_the_variance_has_twice_the_ratio(case: Case) -> None:
     x, noisy = corrupted(case, 1_000)
-    right = local_at(case.model, noisy, 0)
+    right = compute_local_moments(case.model, noisy, 0)
     half = replace(right, traces=right.traces / 2, eigenvalues=[λ / 2 for λ in right.eigenvalues])
     a, b = calibration_figures(right, x, SIGMA), calibration_figures(half, x, SIGMA)
     assert b["trace ratio"] == pytest.approx(2 * a["trace ratio"])
@@ -86,9 +86,9 @@ def test_probes_and_krylov_spaces_find_what_the_whole_jacobian_has(
 ) -> None:
     """The branch for many columns, on few: traces within probe noise, the same eigenpairs."""
     _, noisy = corrupted(case, 300)
-    whole = local_at(case.model, noisy, 0)
+    whole = compute_local_moments(case.model, noisy, 0)
     monkeypatch.setattr("trainer.evaluate.calibration.FULL_JACOBIAN_DIMS", 0)
-    probed = local_at(case.model, noisy, 10)
+    probed = compute_local_moments(case.model, noisy, 10)
     assert len(probed.tangents) == 10
     assert probed.traces.mean() == pytest.approx(np.trace(case.A), rel=0.05)
     np.testing.assert_array_equal(probed.r, whole.r)
@@ -118,7 +118,9 @@ def test_a_ball_around_all_rows_gives_the_posterior_of_gaussian_data() -> None:
     m, C = np.array([0.3, -0.2]), np.array([[0.8, 0.3], [0.3, 0.4]])
     x = rng.multivariate_normal(m, C, size=100_000)
     x0 = np.array([1.0, 0.5])
-    found = moments_in(ball(np.square(x - x0).sum(1), 50.0, SIGMA**2), x.astype(np.float32), x0)
+    found = moments_in(
+        make_ball_window(np.square(x - x0).sum(1), 50.0, SIGMA**2), x.astype(np.float32), x0
+    )
     G = C @ np.linalg.inv(C + SIGMA**2 * np.eye(2))
     np.testing.assert_allclose(found.mean, m + G @ (x0 - m), atol=0.01)
     assert found.eigenvalues.sum() == pytest.approx(SIGMA**2 * np.trace(G), rel=0.01)
@@ -127,7 +129,7 @@ def test_a_ball_around_all_rows_gives_the_posterior_of_gaussian_data() -> None:
 def test_fewer_rows_than_columns_have_the_same_eigenpairs_either_way() -> None:
     """Of the 5 × 5 matrix of products, against the 9 × 9 covariance."""
     x = np.random.default_rng(0).standard_normal((5, 9)).astype(np.float32)
-    found = moments_in(ball(np.zeros(5), 1.0), x, np.zeros(9))
+    found = moments_in(make_ball_window(np.zeros(5), 1.0), x, np.zeros(9))
     C = np.cov(x.T.astype(np.float64), bias=True)
     np.testing.assert_allclose((found.vectors.T * found.eigenvalues) @ found.vectors, C, atol=1e-6)
     np.testing.assert_allclose(found.vectors @ found.vectors.T, np.eye(4), atol=1e-6)
@@ -138,13 +140,15 @@ def test_wide_windows_hold_about_100_effective_rows() -> None:
     assert gaussian_window(d2, 0.3).effective < FEWEST
     assert WIDE_ROWS <= wide_gaussian_window(d2, 0.3).effective < 1.2 * WIDE_ROWS
     assert wide_ball(d2, 0.3).effective == pytest.approx(WIDE_ROWS, abs=1.5)
-    assert ball(d2, 1e-3).effective == 0
+    assert make_ball_window(d2, 1e-3).effective == 0
 
 
 def test_neighbours_of_gaussian_data_agree_with_the_model(case: Case) -> None:
     """d = 8 and 20,000 rows: the narrow window drops points, the wide one compares them all."""
     _, noisy = corrupted(case, 60)
-    found = neighbour_figures(local_at(case.model, noisy, 0), case.rows.train.x, SIGMA, 60)
+    found = neighbour_figures(
+        compute_local_moments(case.model, noisy, 0), case.rows.train.x, SIGMA, 60
+    )
     wide = found["wide gaussian window"]
     assert wide["points compared"] == 60
     assert wide["mean error"] < 0.1 < 0.8 < wide["mean error, other point"]

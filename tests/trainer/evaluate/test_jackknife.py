@@ -5,7 +5,7 @@ import pytest
 
 from trainer.evaluate.comparison import make_reference
 from trainer.evaluate.jackknife import GROUPS, combine, deal_groups, jackknife_variance
-from trainer.evaluate.parzen import parzen
+from trainer.evaluate.parzen import estimate_parzen
 
 
 class Same:
@@ -83,5 +83,5 @@ def test_the_error_of_a_log_likelihood_has_the_samplers_part(rho):
     found = []
     for seed in range(EXPERIMENTS):
         test = chains(2_000, 1, 0, 1_000 + seed)[0]
-        found.append(parzen(test, validation, *chains(40, 10, rho, seed)).estimate)
+        found.append(estimate_parzen(test, validation, *chains(40, 10, rho, seed)).estimate)
     assert 0.6 < ratio(found) < 1.7

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trainer.evaluate.features import fit_principal
-from trainer.evaluate.mixing import Scalars, autocorrelation, burn_in, mixing
+from trainer.evaluate.mixing import Scalars, autocorrelation, burn_in, measure_mixing
 
 
 def autoregressive(rho, T=2_000, W=20, seed=0):
@@ -19,7 +19,7 @@ def autoregressive(rho, T=2_000, W=20, seed=0):
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])
 def test_the_effective_sample_size_of_an_autoregressive_chain_is_the_known_one(rho):
     """n (1 - ρ) / (1 + ρ)"""
-    found = mixing(autoregressive(rho), ("x",))["x"]
+    found = measure_mixing(autoregressive(rho), ("x",))["x"]
     expected = 40_000 * (1 - rho) / (1 + rho)
     assert found["bulk ESS"] == pytest.approx(expected, rel=0.15)
     assert found["tail ESS"] > 0 and found["split R-hat"] == pytest.approx(1, abs=0.02)
@@ -27,12 +27,12 @@ def test_the_effective_sample_size_of_an_autoregressive_chain_is_the_known_one(r
 
 def test_chains_that_stay_apart_have_a_large_r_hat_and_a_flat_autocorrelation():
     apart = autoregressive(0) + 5 * (np.arange(20) % 2)[None, :, None]
-    assert mixing(apart, ("x",))["x"]["split R-hat"] > 1.5
+    assert measure_mixing(apart, ("x",))["x"]["split R-hat"] > 1.5
     assert autocorrelation(apart, 50)[50, 0] > 0.8
 
 
 def test_a_chain_that_stands_still_has_no_figures():
-    assert mixing(np.ones((100, 4, 1)), ("x",)) == {}
+    assert measure_mixing(np.ones((100, 4, 1)), ("x",)) == {}
 
 
 def test_autocorrelation_is_a_power_of_rho():

@@ -5,7 +5,12 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 
-from trainer.evaluate.parzen import bandwidth_curve, leave_out_means, log_likelihoods, parzen
+from trainer.evaluate.parzen import (
+    bandwidth_curve,
+    estimate_parzen,
+    leave_out_means,
+    log_likelihoods,
+)
 
 
 def cloud(n, d, seed=0, spread=1.0):
@@ -52,14 +57,14 @@ def test_the_bandwidth_is_chosen_on_validation_and_not_on_test_rows():
     s, validation = cloud(400, 3, spread=0.1), cloud(200, 3, seed=1, spread=0.1)
     test = cloud(200, 3, seed=2, spread=0.5)
     curve = bandwidth_curve(validation, s)
-    assert parzen(test, validation, s).bandwidth == max(curve, key=curve.get)
-    assert parzen(test, test, s).bandwidth > parzen(test, validation, s).bandwidth
+    assert estimate_parzen(test, validation, s).bandwidth == max(curve, key=curve.get)
+    assert estimate_parzen(test, test, s).bandwidth > estimate_parzen(test, validation, s).bandwidth
 
 
 def test_the_error_is_that_over_test_rows_and_that_over_chains():
     test, validation, s = (cloud(n, 4, seed=n) for n in (100, 50, 200))
     chains = np.arange(200) % 10
-    found = parzen(test, validation, s, chains)
+    found = estimate_parzen(test, validation, s, chains)
     each = log_likelihoods(test, s, [found.bandwidth])[0]
     left_out = [log_likelihoods(test, s[chains != c], [found.bandwidth]).mean() for c in range(10)]
     over_chains = 9 / 10 * np.square(left_out - np.mean(left_out)).sum()
@@ -81,5 +86,5 @@ def test_approaches_the_true_density_as_samples_grow():
     """E log p(x) of a Gaussian is its negative entropy."""
     test, validation, s = (cloud(n, 2, seed=n) for n in (2_000, 500, 8_000))
     entropy = multivariate_normal([0, 0], 1).entropy()
-    found = parzen(test, validation, s).estimate
+    found = estimate_parzen(test, validation, s).estimate
     assert found.value == pytest.approx(-entropy, abs=3 * found.error + 0.05)

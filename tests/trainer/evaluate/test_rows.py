@@ -34,7 +34,7 @@ def parts(rows, held_out):
 def test_spread_rows_are_those_that_training_picks(tiny_prepared):
     from trainer.prepare import held_out_rows
 
-    index = spread(tiny_prepared.split.validation, 7)
+    index = spread(tiny_prepared.split.held_out, 7)
     z = tiny_prepared.normaliser.to_model(tiny_prepared.dataset.source.take(index))
     assert np.array_equal(z, held_out_rows(tiny_prepared, 7).numpy())
 
@@ -43,9 +43,9 @@ def test_rows_that_fit_chose_by_are_not_test_rows_of_a_large_set():
     p = parts(60_000, 10_000)
     validation, test, description = divide_held_out(p, RECORD)
     assert not np.intersect1d(validation, test).size
-    assert np.array_equal(np.union1d(validation, test), p.validation)
+    assert np.array_equal(np.union1d(validation, test), p.held_out)
     for count in RECORD.chose.values():
-        assert np.isin(spread(p.validation, count), validation).all()
+        assert np.isin(spread(p.held_out, count), validation).all()
     assert f"{len(test):,} of the 10,000 held-out rows" in description and len(test) > 7_000
     assert "used to select the weights, the scales and the start points" in description
 
@@ -55,7 +55,7 @@ def test_the_test_rows_of_a_small_set_are_a_random_half_and_the_description_says
     p = parts(6_000, 600)
     validation, test, description = divide_held_out(p, RECORD)
     assert len(validation) == len(test) == 300 and not np.intersect1d(validation, test).size
-    assert np.array_equal(np.union1d(validation, test), p.validation)
+    assert np.array_equal(np.union1d(validation, test), p.held_out)
     assert 0.4 < (test % 2).mean() < 0.6 and np.abs(np.corrcoef(test % 2, test > 5_700)[0, 1]) < 0.2
     assert "a random half" in description and "also used to select the weights" in description
 
@@ -70,7 +70,7 @@ def test_the_recorded_seed_decides_the_test_rows():
 class TestTheRecord:
     def test_the_manifest_says_what_fit_did(self, digits_model, digits):
         m = digits_model.manifest
-        held_out = len(digits.split.validation)
+        held_out = len(digits.split.held_out)
         assert m.data["split"] == {
             "seed": 20_140,
             "most_held_out": 10_000,
@@ -112,13 +112,13 @@ class TestTheRecord:
             return again, divide_held_out(again, read_split(manifest))
 
         before, (validation, test, _) = divide()
-        assert len(before.validation) == manifest.data["held_out_rows"]
+        assert len(before.held_out) == manifest.data["held_out_rows"]
         for constant, value in (
             ("SPLIT_SEED", 1), ("MOST_HELD_OUT", 100), ("FEWEST_TEST_ROWS", 9_000)
         ):  # fmt: skip
             monkeypatch.setattr(sys.modules["trainer.data.split"], constant, value)
         after, (validation_after, test_after, _) = divide()
-        assert np.array_equal(before.validation, after.validation)
+        assert np.array_equal(before.held_out, after.held_out)
         assert np.array_equal(validation, validation_after)
         assert np.array_equal(test, test_after) and not np.isin(test_after, validation).any()
 
@@ -132,13 +132,13 @@ class TestTheRecord:
         ):
             split_again(dataset, DataOptions("digits"), manifest)
         other = replace(dataset, fingerprint="of other data")
-        assert len(split_again(other, DataOptions("digits"), manifest).validation) == 180
+        assert len(split_again(other, DataOptions("digits"), manifest).held_out) == 180
 
     def test_the_split_can_be_repeated_from_the_record(self, digits):
         """As the documentation says: a random choice by the seed, sorted."""
         rng = np.random.default_rng(20_140)
         held_out = rng.choice(digits.dataset.rows, 180, replace=False, shuffle=False)
-        assert np.array_equal(np.sort(held_out), digits.split.validation)
+        assert np.array_equal(np.sort(held_out), digits.split.held_out)
 
 
 def test_held_out_rows_were_not_trained_on(tiny_prepared):
@@ -165,7 +165,7 @@ def test_all_rows_of_another_file_are_test_rows(tmp_path, digits):
     other = load(DataOptions(str(tmp_path / "official.npz"), image=(8, 8)))
     rows = rows_for(digits.dataset, digits.split, digits.normaliser, RECORD, other)
     assert np.array_equal(rows.test.x, x) and np.array_equal(rows.test.labels, y)
-    assert len(rows.validation) == len(digits.split.validation)
+    assert len(rows.validation) == len(digits.split.held_out)
     assert rows.description == "all 50 rows of official.npz"
 
 

@@ -90,7 +90,7 @@ def held_out(folder: Path):
     model = Model.open(folder, threads=1)
     options = data_options(model.manifest.recipe["data"], None)
     dataset = load(options, None)
-    return model, dataset.source.take(split(dataset, options).validation)
+    return model, dataset.source.take(split(dataset, options).held_out)
 
 
 @pytest.mark.parametrize("name", ["digits-dae", "spiral-dae"])
