@@ -230,7 +230,7 @@ _EXAMPLES = {
     "data.columns": _COLUMNS,
     "data.drop": _COLUMNS,
     "data.image": "the height and width of the images, for example [28, 28]",
-    "model.hidden": "a list of layer widths (whole numbers of at least 1), for example [256, 128]",
+    "model.hidden": "a list of layer widths (whole numbers), for example [256, 128]",
 }
 _TYPES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
