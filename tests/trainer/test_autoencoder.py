@@ -98,7 +98,7 @@ def test_a_conditioned_model_depends_on_its_noise_level_and_requires_it(
     assert not torch.allclose(ae(x, low), ae(x, high))
     mixed = ae(x, torch.tensor([[0.1], [1.0]]))  # each row has its own
     torch.testing.assert_close(mixed, torch.stack([ae(x, low)[0], ae(x, high)[1]]))
-    with pytest.raises(ValueError, match="sigma is needed"):
+    with pytest.raises(ValueError, match="needs its noise level"):
         ae(x)
 
 
@@ -110,7 +110,7 @@ def test_a_conditioned_model_depends_on_its_noise_level_and_requires_it(
         ({"hidden": ()}, "hidden"),
         ({"hidden": (4, 0)}, "hidden"),
         ({"dims": 0}, "width"),
-        ({"blocks": -1}, "width"),
+        ({"blocks": -1}, "blocks"),
         ({"tied": True, "blocks": 1}, "exclude"),
     ],
 )
