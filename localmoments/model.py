@@ -88,6 +88,7 @@ class Model:
         self._device = device or Device()
         self._sessions: dict[str, ort.InferenceSession] = {}
         self._checked: set[str] = set()  # graphs that were opened once
+        self._start_points: Floats | None = None
         self._lock = threading.Lock()
 
     @classmethod
@@ -361,7 +362,15 @@ class Model:
             raise ArtefactError(f"{self.folder / CARD} cannot be read: {error}.") from None
 
     def start_points(self) -> Floats:
-        """Return the points at which chains may start, in model units; (n, d)."""
+        """Return the points at which chains may start, in model units; (n, d), read-only.
+
+        They are read from disk at the first call.
+        """
+        if self._start_points is None:
+            self._start_points = self._read_start_points()
+        return self._start_points
+
+    def _read_start_points(self) -> Floats:
         path = self.folder / artefact.WEIGHTS
         try:
             with safe_open(path, framework="numpy") as file:
@@ -370,6 +379,7 @@ class Model:
             raise ArtefactError(f"{path} has no usable start points: {error}.") from None
         if points.ndim != 2 or points.shape[1] != self.manifest.input_dims or not len(points):
             raise ArtefactError(f"{path}: start points of shape {points.shape} do not fit.")
+        points.setflags(write=False)
         return points
 
     def noise_level(self, rows: int, sigma: float | None = None) -> Arrays:

@@ -23,7 +23,6 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from localmoments.cpus import available_cpus
 from localmoments.errors import SettingsError
-from localmoments.estimators import FULL_JACOBIAN_DIMS
 
 PREFIX = "LOCALMOMENTS_"
 DAY = 86_400  # seconds
@@ -96,14 +95,6 @@ class Settings(BaseSettings):
         Literal["auto", "cpu", "cuda"],
         Field(description="Where graphs run: `cpu`, `cuda`, or `auto` for CUDA if it works."),
     ] = "auto"
-    full_jacobian_dims: Annotated[
-        int,
-        Field(
-            ge=0,
-            description="Up to this number of columns, moments come from the whole Jacobian; above "
-            "it, from a block Krylov method.",
-        ),
-    ] = FULL_JACOBIAN_DIMS
     max_batch_rows: Annotated[
         int, Field(gt=0, le=65_536, description="Maximum number of rows in one graph call.")
     ] = 256

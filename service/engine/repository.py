@@ -112,7 +112,7 @@ class ModelRepository:
         self._refreshing = threading.Lock()
 
     def refresh(self) -> None:
-        """Open new and changed models, keep the others, and replace the catalogue."""
+        """Open new and changed models, keep the others, and replace the catalogue if it differs."""
         with self._refreshing:
             misnamed, folders = _find_versions(self._folder)
             self._entries = {folder: self._read(folder) for folder in folders}
@@ -121,8 +121,10 @@ class ModelRepository:
             models = {name: versions for name, versions in models.items() if versions}
             bad = tuple(entry for _, entry in self._entries.values() if isinstance(entry, Refusal))
             before = self.catalogue
-            self.catalogue = Catalogue(models, (*misnamed, *bad), self._choose_default(models))
-        _log_changes(before, self.catalogue)
+            after = Catalogue(models, (*misnamed, *bad), self._choose_default(models))
+            if after != before:  # what is cached by catalogue, such as /openapi.json, stays valid
+                self.catalogue = after
+        _log_changes(before, after)
 
     def find(self, reference: str | None = None) -> Model:
         """Find a model in the current catalogue; see `Catalogue.find`."""

@@ -94,7 +94,9 @@ EXPECTED = (errors.LocalMomentsError, RequestValidationError, HTTPException)
 def problem_response(error: Exception, scope: Scope) -> Response:
     """Return the response that reports an error."""
     if isinstance(error, HTTPException):
-        headers = {**(error.headers or {}), **_allow_header(scope)}
+        headers = {**(error.headers or {})}
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers["Allow"] = _list_methods(scope) or headers.get("Allow", "")
         return _respond(_http_kind(error), _http_detail(error, scope), scope, headers)
     if isinstance(error, RequestValidationError):
         faults = _list_faults(error.errors())
@@ -134,11 +136,12 @@ def _http_detail(error: HTTPException, scope: Scope) -> str:
     return details.get(error.status_code, error.detail)
 
 
-def _allow_header(scope: Scope) -> dict[str, str]:
+def _list_methods(scope: Scope) -> str:
     """List the methods of every route at this path; Starlette lists those of the first."""
-    template = getattr(scope.get("route"), "path", "")
-    methods = scope["app"].openapi()["paths"].get(template, {})
-    return {"Allow": ", ".join(sorted(methods)).upper()} if methods else {}
+    path = getattr(scope.get("route"), "path", None)
+    routes = [route for route in scope["app"].routes if route.path == path]
+    methods = {method for route in routes for method in getattr(route, "methods", ())}  # no mounts
+    return ", ".join(sorted(methods))
 
 
 def _fields(kind: Kind, detail: str, scope: Scope, **more: Any) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from starlette.responses import Response
 
 from localmoments.arrays import Reals
 from localmoments.errors import InputError
-from localmoments.moments import LEVELS, Moments, MomentsField, MomentsSpec
-from localmoments.trust import PROBES
+from localmoments.moments import Moments, MomentsSpec
 from service.caller import Caller
 from service.chains.service import ChainService
 from service.http.auth import Reader
@@ -82,9 +81,8 @@ async def moments_at_one(
     kind = response_format(request, (JSON, NPZ))
     point, model = await _find_point(query, chains, caller)
     spec = _make_spec(query)
-    caller.charge(_cost(point[None], spec))
     async with time_limit(query.timeout_ms):
-        answer = await inference.moments(point[None], spec, model)
+        answer = await inference.moments(point[None], spec, model, caller)
     fields = _to_fields(answer)
     one = {name: value[0] if name in ROWS else value for name, value in fields.items()}
     if "dimension_curve" in one:
@@ -112,9 +110,8 @@ async def moments_at_many(
     kind = response_format(request, (JSON, NPZ))
     x, parameters = await read_rows(request, query)
     spec = _make_spec(parameters)
-    caller.charge(_cost(x, spec))
     async with time_limit(parameters.timeout_ms):
-        answer = await inference.moments(x, spec, parameters.model)
+        answer = await inference.moments(x, spec, parameters.model, caller)
     return await _encode(_to_fields(answer), kind)
 
 
@@ -145,15 +142,6 @@ async def _find_walker(
 def _make_spec(given: MomentsParameters) -> MomentsSpec:
     parts = None if given.include is None else frozenset(given.include)
     return MomentsSpec(given.rank, given.estimator, given.units, parts, given.sigma)
-
-
-def _cost(x: Reals, spec: MomentsSpec) -> int:
-    """Return the cost in row-steps: an eigenpair costs about as much as a step of a walker."""
-    rows, d = len(x), int(x.shape[1])
-    each = d if spec.includes("covariance") else min(spec.rank, d)
-    probed: dict[MomentsField, int] = {"trust": 1, "dimension": 1, "dimension_curve": LEVELS}
-    each += sum(times * min(PROBES, d) for part, times in probed.items() if spec.includes(part))
-    return rows * each
 
 
 def _to_fields(answer: Moments) -> dict[str, Any]:

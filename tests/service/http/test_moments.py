@@ -84,17 +84,6 @@ def test_the_covariance_is_the_sum_of_all_eigenpairs(client: Any, x: Any) -> Non
     assert few["covariance"] == body["covariance"] and np.shape(few["tangents"]) == (2, 8)
 
 
-def test_the_krylov_method_agrees_with_the_whole_jacobian(
-    client: Any, make_client: Any, x: Any
-) -> None:
-    krylov = make_client(full_jacobian_dims=1)
-    for estimator in ("asymptotic", "inverted"):
-        asked = {"x": x.tolist(), "rank": 3, "estimator": estimator}
-        got, expected = (c.post("/moments", json=asked).json() for c in (krylov, client))
-        for name in ("mean", "eigenvalues", "tangents", "score"):
-            np.testing.assert_allclose(got[name], expected[name], rtol=1e-3, atol=1e-4)
-
-
 def test_only_the_included_parts_are_returned(client: Any, x: Any) -> None:
     always = {"model", "x", "estimator", "units", "covariance_scale", "sigma"}
     for include, names in [
