@@ -23,7 +23,8 @@ class Server(uvicorn.Server):
 
     After SIGTERM the service is not ready, but takes connections for `drain_seconds`, so that load
     balancers notice. Streams end at their next step with a request to resume. Other calls have half
-    of `grace_seconds` to finish. Any other signal, or a second SIGTERM, stops at once.
+    of `grace_seconds` to finish. Any other signal, or a second SIGTERM, skips
+    the rest of `drain_seconds`.
     """
 
     def __init__(self, settings: Settings, listener: socket.socket, store_url: str) -> None:

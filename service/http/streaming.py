@@ -28,6 +28,7 @@ from localmoments.errors import LocalMomentsError
 from service.chains.call import ChainCall, Sample
 from service.http import problems
 from service.http.encodings import NDJSON, NPY, SSE, run_off_loop, write_json, write_npy
+from service.http.timeouts import wait_for_disconnect
 
 log = logging.getLogger(__name__)
 
@@ -87,16 +88,15 @@ FRAMINGS: Mapping[str, Framing] = {NDJSON: Lines(), SSE: Events(), NPY: Arrays()
 @contextlib.asynccontextmanager
 async def stop_on_disconnect(call: ChainCall, receive: Receive) -> AsyncIterator[None]:
     """Halt the call before its next step if the client disconnects within this block."""
-    watcher = asyncio.create_task(_wait_for_disconnect(call, receive))
+    watcher = asyncio.create_task(_stop_after_disconnect(call, receive))
     try:
         yield
     finally:
         watcher.cancel()
 
 
-async def _wait_for_disconnect(call: ChainCall, receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+async def _stop_after_disconnect(call: ChainCall, receive: Receive) -> None:
+    await wait_for_disconnect(receive)
     call.stop("disconnected")
 
 

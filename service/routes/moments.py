@@ -33,7 +33,7 @@ from service.http.openapi import (
 )
 from service.http.route import HotRoute
 from service.http.state import Chains, InferenceUse
-from service.http.timeouts import time_limit
+from service.http.timeouts import cancel_on_disconnect, time_limit
 from service.routes.moments_schemas import (
     MomentsAnswer,
     MomentsAnswers,
@@ -81,7 +81,7 @@ async def moments_at_one(
     kind = response_format(request, (JSON, NPZ))
     point, model = await _find_point(query, chains, caller)
     spec = _make_spec(query)
-    async with time_limit(query.timeout_ms):
+    async with cancel_on_disconnect(request.receive), time_limit(query.timeout_ms):
         answer = await inference.moments(point[None], spec, model, caller)
     fields = _to_fields(answer)
     one = {name: value[0] if name in ROWS else value for name, value in fields.items()}
@@ -110,7 +110,7 @@ async def moments_at_many(
     kind = response_format(request, (JSON, NPZ))
     x, parameters = await read_rows(request, query)
     spec = _make_spec(parameters)
-    async with time_limit(parameters.timeout_ms):
+    async with cancel_on_disconnect(request.receive), time_limit(parameters.timeout_ms):
         answer = await inference.moments(x, spec, parameters.model, caller)
     return await _encode(_to_fields(answer), kind)
 

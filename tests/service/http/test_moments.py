@@ -269,3 +269,29 @@ def test_a_limit_is_reported_with_both_numbers(make_client: Any, problem: Any, x
     assert client.post("/moments", json=asked).status_code == 200
     asked["include"] = ["covariance"]
     problem(client.post("/moments", json=asked), 413, "144 numbers")
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_moments_of_a_client_that_disconnects_are_not_computed(
+    make_client: Any, x: Any, method: str
+) -> None:
+    client, sent = make_client(), []
+    body = json.dumps({"x": x[:1].tolist()}).encode() if method == "POST" else b""
+    messages = [{"type": "http.request", "body": body}, {"type": "http.disconnect"}]
+    scope = {
+        "type": "http", "method": method, "path": "/moments", "raw_path": b"/moments",
+        "query_string": b"" if body else f"x={query(x[0])}".encode(), "root_path": "",
+        "headers": [(b"content-type", b"application/json")], "app": client.app,
+    }  # fmt: skip
+
+    async def receive() -> Any:
+        return messages.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    client.run(client.app(scope, receive, send))
+    assert not sent and not messages
+    assert client.get(f"/moments?x={query(x[0])}").status_code == 200  # the service goes on
+    metrics = client.get("/metrics").text
+    assert 'status="499"' in metrics and "localmoments_load_rows 0" in metrics
