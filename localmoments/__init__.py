@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from localmoments.chain_state import ClampSpec
+    from localmoments.chain_state import Clamp
     from localmoments.errors import (
         ArtefactError,
         DivergedError,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ArtefactError",
-    "ClampSpec",
+    "Clamp",
     "DivergedError",
     "InputError",
     "LocalMomentsError",
@@ -44,7 +44,7 @@ __all__ = [
 
 _MODULES = {
     "ArtefactError": "errors",
-    "ClampSpec": "transition",
+    "Clamp": "chain_state",
     "DivergedError": "errors",
     "InputError": "errors",
     "LocalMomentsError": "errors",

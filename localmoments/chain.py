@@ -20,7 +20,7 @@ import numpy as np
 from localmoments import clamp as clamps
 from localmoments import metropolis as corrections
 from localmoments.arrays import FARTHEST, Floats, Reals
-from localmoments.chain_state import Clamp, ClampSpec, Position, Step, Transition, check_bounds
+from localmoments.chain_state import Clamp, Position, Step, Transition, check_bounds
 from localmoments.errors import InputError
 from localmoments.estimators import FULL_JACOBIAN_DIMS
 from localmoments.graph_calls import Call, run_calls
@@ -76,15 +76,15 @@ def make_transition(
     return Transition(kernel, seed, schedule, floor, clamp, metropolis)
 
 
-def make_clamp(model: Model, spec: ClampSpec, walkers: int) -> Clamp:
-    """Convert known columns to model units.
+def make_clamp(model: Model, clamp: Clamp, walkers: int) -> Clamp:
+    """Convert known columns from the units of the data to model units.
 
     Raises:
         InputError: a shape does not fit the model or the number of walkers, a value is out of
             range, or the model cannot use `std`.
     """
     d = model.manifest.input_dims
-    for name, array in (("mask", spec.mask), ("values", spec.values), ("std", spec.std)):
+    for name, array in (("mask", clamp.mask), ("values", clamp.values), ("std", clamp.std)):
         if array.shape[1] != d and not (name == "std" and array.shape == (1, 1)):
             raise InputError(
                 f"clamp.{name} has {array.shape[1]} columns, but a row has {d} columns."
@@ -93,18 +93,18 @@ def make_clamp(model: Model, spec: ClampSpec, walkers: int) -> Clamp:
             raise InputError(
                 f"clamp.{name} has {len(array)} rows for {walkers} walkers; give one, or all."
             )
-    if np.any(spec.std > 0) and model.manifest.covariance_scale != "absolute":
+    if np.any(clamp.std > 0) and model.manifest.covariance_scale != "absolute":
         raise InputError(
             f"`clamp.std` needs covariances of known scale, which {model.manifest.reference} does "
             "not have. Leave it out."
         )
-    if not np.all(spec.std >= 0):
+    if not np.all(clamp.std >= 0):
         raise InputError("clamp.std has a negative number.")
     units = model.manifest.normaliser
-    values = np.where(spec.mask, spec.values, units.shift)  # an unknown column may hold anything
+    values = np.where(clamp.mask, clamp.values, units.shift)  # an unknown column may hold anything
     model.manifest.check_range(values, "clamp.values")
-    std = np.where(spec.mask, np.minimum(spec.std / units.scale, FARTHEST), 0.0)
-    return Clamp(spec.mask, units.to_model(values), std.astype(np.float32))
+    std = np.where(clamp.mask, np.minimum(clamp.std / units.scale, FARTHEST), 0.0)
+    return Clamp(clamp.mask, units.to_model(values), std.astype(np.float32))
 
 
 def check_start_points(model: Model, points: Reals, walkers: int) -> None:

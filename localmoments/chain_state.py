@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,23 +13,20 @@ from localmoments.arrays import FARTHEST, Floats, Reals
 from localmoments.errors import DivergedError
 from localmoments.graph_calls import Calls
 
-
-@dataclass(frozen=True)
-class ClampSpec:
-    """Known columns in the units of the data; each array has one row, or one per walker."""
-
-    mask: NDArray[np.bool_]  # (1, d) or (W, d), True where a column is known
-    values: Reals  # (1, d) or (W, d)
-    std: Reals  # (1, 1), (1, d) or (W, d): measurement error, 0 if a column is known exactly
+Emission: TypeAlias = Literal["mean", "noisy"]
 
 
 @dataclass(frozen=True)
 class Clamp:
-    """Known columns in model units; each array has one row, or one per walker."""
+    """Known columns; each array has one row, or one per walker.
 
-    mask: NDArray[np.bool_]  # (1, d) or (W, d)
-    values: Floats  # (1, d) or (W, d)
-    std: Floats  # (1, d) or (W, d), 0 if a column is known exactly
+    A caller gives a clamp in the units of the data. `chain.make_clamp` converts it to model units,
+    which a `Transition` needs.
+    """
+
+    mask: NDArray[np.bool_]  # (1, d) or (W, d), True where a column is known
+    values: Reals  # (1, d) or (W, d)
+    std: Reals  # (1, 1), (1, d) or (W, d): measurement error, 0 if a column is known exactly
 
     @property
     def exact(self) -> NDArray[np.bool_]:
@@ -54,7 +51,7 @@ class Transition:
     seed: int
     scale: Sequence[float]
     floor: float = 0.0
-    clamp: Clamp | None = None
+    clamp: Clamp | None = None  # in model units
     metropolis: bool = False
 
     @property

@@ -22,7 +22,7 @@ from localmoments import artefact
 from localmoments.arrays import Arrays, Doubles, Floats, Reals
 from localmoments.artefact import Manifest
 from localmoments.chain import make_clamp, make_transition, positions, start_state
-from localmoments.chain_state import ClampSpec
+from localmoments.chain_state import Clamp, Emission
 from localmoments.columns import is_within_reach
 from localmoments.cpus import available_cpus
 from localmoments.errors import ArtefactError, InputError, UnusableAnswerError
@@ -69,8 +69,7 @@ def load(path_or_name: str | os.PathLike[str], *, threads: int | None = None) ->
     >>> model.name, model.version, model.dims
     ('digits-dae', '1', 64)
     """
-    folder = _find_folder(path_or_name)
-    return Model.open(folder, threads=available_cpus() if threads is None else threads)
+    return Model.open(find_folder(path_or_name), threads=threads or 0)
 
 
 class Model:
@@ -84,7 +83,7 @@ class Model:
     ) -> None:
         self.folder = folder
         self.manifest = manifest
-        self._threads = threads
+        self._threads = threads or available_cpus()
         self._device = device or Device()
         self._sessions: dict[str, ort.InferenceSession] = {}
         self._checked: set[str] = set()  # graphs that were opened once
@@ -97,7 +96,7 @@ class Model:
 
         Args:
             folder: `models/<name>/<version>`.
-            threads: for one graph call; 0 lets onnxruntime choose.
+            threads: for one graph call; 0 for the CPUs that this process may use.
             device: what the graphs run on. Default: the CPU.
 
         Raises:
@@ -110,6 +109,10 @@ class Model:
             )
         artefact.verify(folder, manifest)
         return cls(folder, manifest, threads=threads, device=device)
+
+    def with_manifest(self, manifest: Manifest) -> Model:
+        """Return this model with another manifest, on the same threads and device."""
+        return Model(self.folder, manifest, threads=self._threads, device=self._device)
 
     def __repr__(self) -> str:
         return f"<Model {self.manifest.reference}: {self.dims} columns>"
@@ -246,9 +249,9 @@ class Model:
         scale: float | Sequence[float] | None = None,
         floor: float = 0.0,
         start: Literal["data", "noise"] | ArrayLike = "data",
-        clamp: ClampSpec | Mapping[str, Any] | None = None,
+        clamp: Clamp | Mapping[str, Any] | None = None,
         metropolis: bool = False,
-        emit: Literal["mean", "noisy"] | None = None,
+        emit: Emission | None = None,
     ) -> Reals:
         """Draw n samples: the last positions of n independent walkers.
 
@@ -307,9 +310,9 @@ class Model:
         scale: float | Sequence[float] | None = None,
         floor: float = 0.0,
         start: Literal["data", "noise"] | ArrayLike = "data",
-        clamp: ClampSpec | Mapping[str, Any] | None = None,
+        clamp: Clamp | Mapping[str, Any] | None = None,
         metropolis: bool = False,
-        emit: Literal["mean", "noisy"] | None = None,
+        emit: Emission | None = None,
     ) -> Iterator[Reals]:
         """Iterate over the samples of n walkers, one array (n, d) for every `thin` steps.
 
@@ -477,8 +480,8 @@ def _read_rows(x: ArrayLike, name: str) -> tuple[Reals, bool]:
     return np.atleast_2d(rows), rows.ndim == 1
 
 
-def _read_clamp(clamp: ClampSpec | Mapping[str, Any]) -> ClampSpec:
-    if isinstance(clamp, ClampSpec):
+def _read_clamp(clamp: Clamp | Mapping[str, Any]) -> Clamp:
+    if isinstance(clamp, Clamp):
         return clamp
     if not {"mask", "values"} <= set(clamp) <= {"mask", "values", "std"}:
         raise InputError('`clamp` must have "mask" and "values", and may have "std".')
@@ -487,7 +490,7 @@ def _read_clamp(clamp: ClampSpec | Mapping[str, Any]) -> ClampSpec:
         raise InputError("clamp.mask must be booleans, (d,) or (n, d).")
     std: Any = clamp.get("std")
     errors = np.full((1, 1), std or 0.0) if np.ndim(std) == 0 else _read_rows(std, "clamp.std")[0]
-    return ClampSpec(np.atleast_2d(mask).astype(np.bool_), values, errors)
+    return Clamp(np.atleast_2d(mask).astype(np.bool_), values, errors)
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -501,11 +504,18 @@ def _check_counts(**counts: int) -> None:
             raise InputError(f"`{name}` must be at least 1; got {count}.")
 
 
-def _find_folder(path_or_name: str | os.PathLike[str]) -> Path:
-    """Return the version's folder that `load` means."""
+def find_folder(path_or_name: str | os.PathLike[str], models: Path | None = None) -> Path:
+    """Return the folder of the version that `load` opens.
+
+    Args:
+        models: where names are looked up. Default: `$LOCALMOMENTS_MODELS`, or `./models`.
+
+    Raises:
+        ArtefactError: there is no such model.
+    """
     path = Path(path_or_name)
     name, _, version = str(path_or_name).partition("@")
-    models = Path(os.environ.get(MODELS_VARIABLE) or "models")
+    models = models or Path(os.environ.get(MODELS_VARIABLE) or "models")
     for folder in (path, models / name / version if version else models / name):
         if (folder / artefact.MANIFEST).is_file():
             return folder

@@ -21,12 +21,12 @@ from localmoments.chain import (
     start_state,
     step_cost,
 )
-from localmoments.chain_state import Clamp, Transition
+from localmoments.chain_state import Clamp, Emission, Transition
 from localmoments.errors import InputError, StaleChainError, TooLargeError
 from localmoments.estimators import FULL_JACOBIAN_DIMS
 from localmoments.model import Model
-from service.chains.spec import THIN, WALKERS, CallSpec, ChainSpec, Start
-from service.engine.chain_job import Emission, StepRange
+from service.chains.spec import THIN, WALKERS, CallSpec, ChainSpec
+from service.engine.chain_job import StepRange
 from service.engine.repository import ModelRepository
 
 FORMAT = 1  # of the stored JSON
@@ -75,7 +75,7 @@ def make_plan(
     """Plan a new chain.
 
     Args:
-        points: the start points, (1 or W, d) in the units of the data, if `spec.start` names any.
+        points: the start points, (1 or W, d) in the units of the data, if `spec` names any.
         request: digest of the request, if it has an idempotency key.
 
     Raises:
@@ -102,7 +102,7 @@ def make_plan(
         burn_in=spec.burn_in or 0,
         thin=call.thin or min(THIN, call.steps),
         emit=call.emit or ("noisy" if m.default_emit == "noisy" else "mean"),
-        start=describe_start(spec.start or Start()),
+        start=describe_start(spec) or "data",
         request=request,
     )
 
@@ -228,7 +228,7 @@ def check_unchanged(plan: Plan, model: Model, spec: ChainSpec, chain: str) -> No
         "seed": (spec.seed, transition.seed),
         "metropolis": (spec.metropolis, transition.metropolis),
         "scale": (spec.scale and tuple(spec.scale), transition.scale),
-        "start": (spec.start and describe_start(spec.start), plan.start),
+        "start": (describe_start(spec), plan.start),
         "model": (spec.model, _strip_version(plan.model, spec.model)),
     }
     if spec.clamp is not None:
@@ -251,11 +251,11 @@ def _to_lists(clamp: Clamp) -> list[Any]:
     return [clamp.mask.tolist(), clamp.values.tolist(), clamp.std.tolist()]
 
 
-def describe_start(start: Start) -> str:
-    """Return a short text that is equal for equal starts."""
-    if start.kind == "points":
-        return f"points {digest(start.points)}"
-    return f"chain {start.chain}" if start.kind == "chain" else start.kind
+def describe_start(spec: ChainSpec) -> str | None:
+    """Return a short text that is equal for equal starts; None for the default."""
+    if spec.start == "points":
+        return f"points {digest(spec.start_points)}"
+    return f"chain {spec.start_chain}" if spec.start == "chain" else spec.start
 
 
 def compute_fingerprint(manifest: Manifest) -> str:

@@ -214,12 +214,10 @@ class ChainService:
         return await self.resume(chain, ChainSpec(), replace(call, from_step=0), caller)
 
     async def _find_start_points(self, spec: ChainSpec, caller: Caller) -> Reals | None:
-        """Return the points of `spec.start`, if it names points or a chain; (1 or W, d)."""
-        if spec.start is None:
-            return None
-        if spec.start.kind == "chain":
-            return (await self.get(spec.start.chain, caller)).x
-        return spec.start.points
+        """Return the start points, if `spec` names points or a chain; (1 or W, d)."""
+        if spec.start == "chain":
+            return (await self.get(spec.start_chain, caller)).x
+        return spec.start_points
 
     def _admit(
         self,

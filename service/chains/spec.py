@@ -5,22 +5,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from localmoments.arrays import Reals
-from localmoments.chain_state import ClampSpec
-from service.engine.chain_job import Emission
+from localmoments.chain_state import Clamp, Emission
 
 # Defaults of POST /sample.
 WALKERS = 4
 STEPS = 100
 THIN = 10  # or `steps`, if the first call is shorter
-
-
-@dataclass(frozen=True)
-class Start:
-    """Where walkers start: start points of the model, noise, given points, or another chain."""
-
-    kind: Literal["data", "noise", "points", "chain"] = "data"
-    points: Reals | None = None  # (1 or W, d), for kind "points"
-    chain: str = ""  # id, for kind "chain"
 
 
 @dataclass(frozen=True)
@@ -34,18 +24,21 @@ class ChainSpec:
     scale: Sequence[float] | None = None  # step sizes, used in turn
     floor: float | None = None  # standard deviation of isotropic noise, in model units
     seed: int | None = None
-    start: Start | None = None
-    clamp: ClampSpec | None = None
+    start: Literal["data", "noise", "points", "chain"] | None = None
+    start_points: Reals | None = None  # (1 or W, d), if start is "points"
+    start_chain: str = ""  # id, if start is "chain"
+    clamp: Clamp | None = None
     metropolis: bool | None = None
 
 
 @dataclass(frozen=True)
 class CallSpec:
-    """How far one call walks, and what it returns."""
+    """Which chain one call moves, how far, and what it returns."""
 
     steps: int = STEPS
     thin: int | None = None  # sample every n-th step
     emit: Emission | None = None
-    from_step: int | None = None  # of a chain that exists; default: its newest step
+    chain: str | None = None  # id of an existing chain; default: a new one
+    from_step: int | None = None  # of an existing chain; default: its newest step
     streamed: bool = False
     seconds: float | None = None  # stop after this time

@@ -8,17 +8,14 @@ import asyncio
 import math
 import threading
 from dataclasses import dataclass
-from typing import Literal
 
 from localmoments.arrays import Arrays, Floats
 from localmoments.chain import step_noise, take_step
-from localmoments.chain_state import Position, Step, Transition, check_bounds
+from localmoments.chain_state import Emission, Position, Step, Transition, check_bounds
 from localmoments.graph_calls import Call
 from localmoments.model import Model
 from service.engine.batcher import Batcher
 from service.engine.job import Job, Next
-
-Emission = Literal["mean", "noisy"]
 
 
 @dataclass(frozen=True)

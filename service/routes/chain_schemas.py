@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
+from localmoments.chain_state import Emission
 from service.chains.spec import STEPS, THIN, WALKERS
 from service.http.fields import (
     CHAIN_ID,
@@ -30,7 +31,6 @@ MaskRow = (
 )
 Mask = MaskRow | Annotated[list[MaskRow], Field(min_length=1)]
 Std = Annotated[float, Field(ge=0, le=1e30, allow_inf_nan=False)]
-Emission = Literal["mean", "noisy"]
 
 
 def _parse_mask(value: object) -> object:

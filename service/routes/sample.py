@@ -1,7 +1,7 @@
 """POST /sample: create or resume a chain, and return its samples whole or as a stream."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -10,13 +10,13 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response, StreamingResponse
 
 from localmoments.arrays import Reals
-from localmoments.chain_state import ClampSpec
-from localmoments.errors import DrainingError, InputError, LateError
+from localmoments.chain_state import Clamp
+from localmoments.errors import DrainingError, LateError
 from service.caller import Caller
 from service.chains.call import ChainCall, Sample
 from service.chains.planning import Plan, digest
 from service.chains.service import ChainService
-from service.chains.spec import CallSpec, ChainSpec, Start
+from service.chains.spec import CallSpec, ChainSpec
 from service.http import problems
 from service.http.auth import Sampler
 from service.http.bodies import read_body
@@ -102,43 +102,33 @@ async def sample(
     Walkers take steps through the data; every n-th step (`thin`) is returned. The response names
     the chain. Send its id as `chain` to get more samples from where it stopped, from any replica.
     """
-    parsed = await _read_request(request, query)
-    kind, is_streamed = _choose_format(request, parsed.stream)
-    parsed = replace(parsed, steps=replace(parsed.steps, streamed=is_streamed))
-    call = await _open_call(chains, parsed, caller, idempotency_key)
+    chain_spec, call_spec = await _read_request(request, query)
+    kind, is_streamed = _choose_format(request, call_spec.streamed)
+    call_spec = replace(call_spec, streamed=is_streamed)
+    call = await _open_call(chains, chain_spec, call_spec, caller, idempotency_key)
     if is_streamed:
         return SampleStream(call, kind, _describe_call(call), _headers(call) | NO_CACHE)
     samples = await _collect_samples(call, request)
     return _make_response(call, samples, kind)
 
 
-@dataclass(frozen=True)
-class _ParsedRequest:
-    """A parsed request."""
-
-    spec: ChainSpec
-    steps: CallSpec
-    chain: str | None
-    stream: bool
-
-
-async def _read_request(request: Request, query: SampleQuery) -> _ParsedRequest:
+async def _read_request(request: Request, query: SampleQuery) -> tuple[ChainSpec, CallSpec]:
     """Read parameters from the query and from a JSON body, which wins; `.npy` is start points."""
     kind, body = body_format(request), await read_body(request)
     if kind == NPY:
         points = await run_off_loop(len(body), parse_npy_rows, body)
-        return _make_parsed(query, Start("points", points), None)
+        return _make_specs(query, points, None)
     return await run_off_loop(len(body), _parse_json, body, query)
 
 
-def _parse_json(body: bytes, query: SampleQuery) -> _ParsedRequest:
+def _parse_json(body: bytes, query: SampleQuery) -> tuple[ChainSpec, CallSpec]:
     fields = read_json(body) if body else {}
     points, values = _pop_start_points(fields), _pop_clamp_rows(fields, "values")
     std = _pop_clamp_rows(fields, "std")
     given = problems.validate(SampleRequest, fields)
     both = query.model_dump(exclude_unset=True) | {name: getattr(given, name) for name in fields}
     merged = SampleRequest.model_construct(**both)
-    return _make_parsed(merged, _make_start(merged, points), _make_clamp(merged, values, std))
+    return _make_specs(merged, points, _make_clamp(merged, values, std))
 
 
 def _pop_start_points(fields: dict[str, Any]) -> Reals | None:
@@ -162,29 +152,24 @@ def _pop_clamp_rows(fields: dict[str, Any], name: str) -> Reals | None:
     return rows
 
 
-def _make_start(given: SampleRequest, points: Reals | None) -> Start | None:
-    if points is not None:
-        if not len(points):
-            raise InputError("start.points has no rows.")
-        return Start("points", points)
-    if isinstance(given.start, FromChain):
-        return Start("chain", chain=given.start.chain)
-    return Start(given.start) if isinstance(given.start, str) else None
-
-
-def _make_clamp(given: SampleRequest, values: Reals | None, std: Reals | None) -> ClampSpec | None:
+def _make_clamp(given: SampleRequest, values: Reals | None, std: Reals | None) -> Clamp | None:
     if given.clamp is None or values is None:
         return None
     if std is None:
         std = np.full((1, 1), given.clamp.std or 0.0)
-    return ClampSpec(np.atleast_2d(np.array(given.clamp.mask, bool)), values, std)
+    return Clamp(np.atleast_2d(np.array(given.clamp.mask, bool)), values, std)
 
 
-def _make_parsed(
-    given: SampleQuery | SampleRequest, start: Start | None, clamp: ClampSpec | None
-) -> _ParsedRequest:
+def _make_specs(
+    given: SampleQuery | SampleRequest, points: Reals | None, clamp: Clamp | None
+) -> tuple[ChainSpec, CallSpec]:
     scale: Any = given.scale
-    spec = ChainSpec(
+    start: Any = given.start
+    if points is not None:
+        start = "points"
+    elif isinstance(given.start, FromChain):
+        start = "chain"
+    chain_spec = ChainSpec(
         model=given.model,
         walkers=given.walkers,
         burn_in=given.burn_in,
@@ -193,12 +178,21 @@ def _make_parsed(
         floor=given.floor,
         seed=given.seed,
         start=start,
+        start_points=points,
+        start_chain=given.start.chain if isinstance(given.start, FromChain) else "",
         clamp=clamp,
         metropolis=given.metropolis,
     )
-    seconds = None if given.timeout_ms is None else given.timeout_ms / 1000
-    steps = CallSpec(given.steps, given.thin, given.emit, given.from_step, seconds=seconds)
-    return _ParsedRequest(spec, steps, given.chain, given.stream)
+    call_spec = CallSpec(
+        steps=given.steps,
+        thin=given.thin,
+        emit=given.emit,
+        chain=given.chain,
+        from_step=given.from_step,
+        streamed=given.stream,
+        seconds=None if given.timeout_ms is None else given.timeout_ms / 1000,
+    )
+    return chain_spec, call_spec
 
 
 def _choose_format(request: Request, stream: bool) -> tuple[str, bool]:
@@ -210,19 +204,28 @@ def _choose_format(request: Request, stream: bool) -> tuple[str, bool]:
 
 
 async def _open_call(
-    chains: ChainService, parsed: _ParsedRequest, caller: Caller, key: str | None
+    chains: ChainService, spec: ChainSpec, call: CallSpec, caller: Caller, key: str | None
 ) -> ChainCall:
-    if parsed.chain is not None:
-        return await chains.resume(parsed.chain, parsed.spec, parsed.steps, caller)
-    named = None if key is None else (key, digest(_fingerprint(parsed)))
-    return await chains.open(parsed.spec, parsed.steps, caller, named)
+    if call.chain is not None:
+        return await chains.resume(call.chain, spec, call, caller)
+    key_and_digest = None if key is None else (key, _digest_request(spec, call))
+    return await chains.open(spec, call, caller, key_and_digest)
 
 
-def _fingerprint(parsed: _ParsedRequest) -> Any:
-    """Return what makes two requests the same; the format of the response does not."""
-    start, clamp = parsed.spec.start, parsed.spec.clamp
-    spec = vars(parsed.spec) | {"start": start and vars(start), "clamp": clamp and vars(clamp)}
-    return [spec, vars(parsed.steps) | {"streamed": False, "seconds": None}]
+def _digest_request(spec: ChainSpec, call: CallSpec) -> str:
+    """Hash what makes two requests the same; the format of the response does not.
+
+    The digest is stored with the chain, so it must not change with the names of the fields.
+    """
+    start = {"kind": spec.start, "points": spec.start_points, "chain": spec.start_chain}
+    chain_fields = vars(spec) | {
+        "start": start if spec.start else None,
+        "clamp": spec.clamp and vars(spec.clamp),
+    }
+    del chain_fields["start_points"], chain_fields["start_chain"]
+    call_fields = vars(call) | {"streamed": False, "seconds": None}
+    del call_fields["chain"]
+    return digest([chain_fields, call_fields])
 
 
 async def _collect_samples(call: ChainCall, request: Request) -> list[Sample]:
