@@ -258,7 +258,8 @@ class Model:
         Args:
             n: the number of walkers.
             steps: steps after burn-in.
-            burn_in: steps before that. `sample` only adds the two.
+            burn_in: steps before that. Only the last step is returned, so the chain takes
+                burn_in + steps steps.
             seed: 0 to 2**63 - 1; the same seed gives the same samples. Default: a random one.
             kernel: one of `kernels`. Default: the model's own.
             scale: the step size, or a schedule of step sizes that repeats. Default: the kernel's.
@@ -391,7 +392,7 @@ class Model:
         Args:
             sigma: in model units. Default: the level of chains, `manifest.sigma`.
         """
-        if not self.manifest.conditioned:
+        if not self.manifest.is_conditioned:
             return {}
         level = self.manifest.sigma if sigma is None else sigma
         return {"sigma": np.full((rows, 1), level, dtype=np.float32)}
@@ -399,7 +400,7 @@ class Model:
     def alpha(self, sigma: float) -> float:
         """Return α at a noise level: σ², or the manifest's α for a model of one level."""
         m = self.manifest
-        return m.alpha if not m.conditioned or sigma == m.sigma else sigma**2
+        return m.alpha if not m.is_conditioned or sigma == m.sigma else sigma**2
 
     @property
     def provider(self) -> str:

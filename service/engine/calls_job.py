@@ -1,7 +1,7 @@
 """A generator of graph calls as one job of the batcher: local moments.
 
 Each call that the generator yields is one pass. The algebra between passes, such as an eigen-
-decomposition, runs on the executor's second thread, so that it does not hold up other passes; the
+decomposition, runs on the executor's algebra thread, so that it does not hold up other passes; the
 job pauses meanwhile. So a request crosses between the event loop and the compute threads twice:
 once to queue the job, and once to deliver its result.
 """

@@ -1,7 +1,7 @@
 """Run graphs and other computation off the event loop.
 
 Graphs run on the batcher's thread, where requests share passes. Other computation (eigenvectors,
-first states) runs on one more thread.
+first states) runs on the algebra thread.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ WAKE_AFTER_JOBS = 16
 
 
 class Executor:
-    """Run jobs on the batcher, and functions on a thread of their own."""
+    """Run jobs on the batcher, and functions on the algebra thread."""
 
     def __init__(self, batcher: Batcher) -> None:
         self.batcher = batcher
         self._wakes_on: asyncio.AbstractEventLoop | None = None  # loop with a scheduled wake-up
         self._new_jobs = 0  # added since the batcher was woken
-        self._functions = ThreadPoolExecutor(max_workers=1, thread_name_prefix="functions")
+        self._algebra = ThreadPoolExecutor(max_workers=1, thread_name_prefix="algebra")
 
     async def run(self, model: Model, graph: str, **inputs: Floats) -> Arrays:
         """Run one pass of a graph and return its outputs.
@@ -59,7 +59,7 @@ class Executor:
         Raises:
             UnusableAnswerError: an output is NaN or infinite.
         """
-        job = CallsJob(self.batcher, self._functions, model, calls)
+        job = CallsJob(self.batcher, self._algebra, model, calls)
         self.start(job)
         try:
             return await job.result
@@ -87,11 +87,11 @@ class Executor:
         self.batcher.wake()
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function on the second thread and return its result. Calls run in order."""
+        """Call a function on the algebra thread and return its result. Calls run in order."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._functions, partial(function, *args, **kwargs))
+        return await loop.run_in_executor(self._algebra, partial(function, *args, **kwargs))
 
     def close(self) -> None:
         """Stop both threads; waiting jobs fail with ComputeError."""
         self.batcher.close()
-        self._functions.shutdown()  # last: a job that it resumes now fails with ComputeError
+        self._algebra.shutdown()  # last: a job that it resumes now fails with ComputeError

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from localmoments.arrays import Named
-from localmoments.errors import UnusableAnswerError
+from localmoments.graph_calls import check_finite
 from localmoments.model import Model
 
 
@@ -182,8 +182,7 @@ class OneShot(Job):
         return self._given_inputs
 
     def take_outputs(self, outputs: Named) -> Next:
-        if not all(np.isfinite(array).all() for array in outputs.values()):
-            raise UnusableAnswerError(f"{self.model.manifest.reference} returned NaN or infinity.")
+        check_finite(self.model, outputs)
         self._final_outputs = outputs
         return Next.END
 

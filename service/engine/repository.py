@@ -70,6 +70,13 @@ class Catalogue:
             raise self._make_unknown_error(str(reference), versions)
         return model
 
+    def find_default(self) -> str | None:
+        """Return name@version of the default model; None if there is no such model."""
+        try:
+            return self.find().manifest.reference
+        except (NoModelError, UnknownModelError):
+            return None
+
     def require_any(self) -> None:
         """Raise NoModelError, with the reason, if there is nothing to serve."""
         if not self.models:

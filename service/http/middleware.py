@@ -13,7 +13,9 @@ A request passes through here once, whatever its headers:
 - Write limit. A client that does not read its response for `write_seconds` is given up.
 - Errors. Every exception becomes a problem (service.http.problems).
 - One count in the metrics and one log line for each request, except that requests above the
-  in-flight limit are only counted.
+  in-flight limit are only counted. A request that is refused here has not been routed yet, so the
+  metrics count it under route="other". If CORS is on, its middleware is outside of this one and
+  answers preflight requests, which are neither counted nor logged.
 
 This is plain ASGI because Starlette's BaseHTTPMiddleware hides disconnects from the route.
 """

@@ -78,6 +78,7 @@ KINDS: Mapping[type[Exception], Kind] = {
     errors.RateError: Kind(429, "rate", "The API key's rate limit is reached"),
     errors.OverloadError: Kind(429, "overload", "The service is overloaded"),
     errors.LateError: Kind(408, "late", "The request exceeded its time limit"),
+    # "worker" is part of the HTTP contract: it is older than the compute thread.
     errors.ComputeError: Kind(503, "worker", "The computation failed and is restarting"),
     errors.StoreError: Kind(503, "store-down", "The chain store does not respond"),
     errors.DrainingError: Kind(503, "draining", "The service is shutting down"),
