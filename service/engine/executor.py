@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from localmoments.arrays import Arrays, Floats, Named
+from localmoments.arrays import Arrays, Floats
 from localmoments.graph_calls import Calls
 from localmoments.model import Model
 from service.engine.batcher import Batcher
 from service.engine.calls_job import CallsJob
-from service.engine.job import Job, OneShot
+from service.engine.job import Job, OneShot, ResultJob
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -35,15 +35,16 @@ class Executor:
     async def run(self, model: Model, graph: str, **inputs: Floats) -> Arrays:
         """Run one pass of a graph and return its outputs.
 
-        A caller that is cancelled leaves the queue.
-
         Raises:
             UnusableAnswerError: an output is NaN or infinite.
         """
         return await self.run_job(OneShot(model, graph, inputs))
 
-    async def run_job(self, job: OneShot) -> Named:
-        """Run a job and return its outputs. A caller that is cancelled leaves the queue."""
+    async def run_job(self, job: ResultJob[T]) -> T:
+        """Run a job and return its result.
+
+        A caller that is cancelled stops the job before its next pass.
+        """
         self.start(job)
         try:
             return await job.result
@@ -54,18 +55,10 @@ class Executor:
     async def run_calls(self, model: Model, calls: Calls[T]) -> T:
         """Run a generator of graph calls as one job and return its result.
 
-        A caller that is cancelled stops the job before its next pass.
-
         Raises:
             UnusableAnswerError: an output is NaN or infinite.
         """
-        job = CallsJob(self.batcher, self._algebra, model, calls)
-        self.start(job)
-        try:
-            return await job.result
-        except asyncio.CancelledError:
-            job.cancelled = True
-            raise
+        return await self.run_job(CallsJob(self.batcher, self._algebra, model, calls))
 
     def start(self, job: Job) -> None:
         """Queue a job without waiting for its `result`.

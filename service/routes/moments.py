@@ -45,7 +45,6 @@ from service.routes.moments_schemas import (
 router = APIRouter(tags=["moments"], route_class=HotRoute)
 
 WRITERS = {JSON: write_json, NPZ: write_npz}
-ROWS = ("x", "mean", "eigenvalues", "tangents", "score", "covariance", "dimension", "trust")
 
 
 def _describe_responses(
@@ -83,11 +82,7 @@ async def moments_at_one(
     spec = _make_spec(query)
     async with cancel_on_disconnect(request.receive), time_limit(query.timeout_ms):
         answer = await inference.moments(point[None], spec, model, caller)
-    fields = _to_fields(answer)
-    one = {name: value[0] if name in ROWS else value for name, value in fields.items()}
-    if "dimension_curve" in one:
-        one["dimension_curve"] = _first_curve(one["dimension_curve"])
-    return await _encode(one, kind)
+    return await _encode(_to_fields(answer.take_row(0)), kind)
 
 
 @router.post(
@@ -146,17 +141,18 @@ def _make_spec(given: MomentsParameters) -> MomentsSpec:
 
 def _to_fields(answer: Moments) -> dict[str, Any]:
     """Return the fields that were computed, as plain values and arrays."""
-    fields = {name: value for name, value in vars(answer).items() if value is not None}
-    if answer.trust is not None:
-        fields["trust"] = [each and each.as_dict() for each in answer.trust]
+    fields: dict[str, Any] = {k: v for k, v in vars(answer).items() if v is not None}
+    trust = fields.get("trust")
+    if trust is not None:  # a list, or one for a single point
+        fields["trust"] = (
+            [each and each.as_dict() for each in trust]
+            if isinstance(trust, list)
+            else trust.as_dict()
+        )
     if answer.dimension_curve is not None:
         sigma, dimension = answer.dimension_curve
         fields["dimension_curve"] = {"sigma": sigma, "dimension": dimension}
     return fields
-
-
-def _first_curve(curve: dict[str, Any]) -> dict[str, Any]:
-    return {"sigma": curve["sigma"], "dimension": curve["dimension"][0]}
 
 
 async def _encode(fields: dict[str, Any], kind: str) -> Response:
