@@ -43,7 +43,7 @@ class Framing(Protocol):
     def tail(self, fields: Fields) -> bytes: ...
 
 
-class Lines:
+class NdjsonFraming:
     """One JSON object per line."""
 
     def head(self, fields: Fields) -> bytes:
@@ -56,7 +56,7 @@ class Lines:
         return write_json(fields) + b"\n"
 
 
-class Events:
+class SseFraming:
     """Server-sent events, without ids and comments, on which some clients fail."""
 
     def head(self, fields: Fields) -> bytes:
@@ -69,7 +69,7 @@ class Events:
         return self.head(fields) + b"data: [DONE]\n\n"
 
 
-class Arrays:
+class NpyFraming:
     """Complete `.npy` files, which `numpy.load` reads one by one from the stream."""
 
     def head(self, fields: Fields) -> bytes:
@@ -82,7 +82,7 @@ class Arrays:
         return write_npy(np.array([bool(fields.get("done")), fields["step"]], np.int64))
 
 
-FRAMINGS: Mapping[str, Framing] = {NDJSON: Lines(), SSE: Events(), NPY: Arrays()}
+FRAMINGS: Mapping[str, Framing] = {NDJSON: NdjsonFraming(), SSE: SseFraming(), NPY: NpyFraming()}
 
 
 @contextlib.asynccontextmanager

@@ -16,7 +16,7 @@ from localmoments.arrays import Named
 from localmoments.errors import InputError, MediaTypeError, TooLargeError
 from service.http.bodies import read_body
 from service.http.encodings import JSON, get_raw_bytes, read_json, run_off_loop
-from service.http.negotiation import content_type
+from service.http.negotiation import read_content_type
 from service.http.problems import validate
 from service.oip.schemas import InferRequest, InputTensor
 from service.oip.targets import Target
@@ -54,7 +54,7 @@ async def read_request(
         TooLargeError: the body exceeds the body limit after decompression.
         InputError: the body is malformed or does not fit the target.
     """
-    content_type(request, (JSON, BINARY))
+    read_content_type(request, (JSON, BINARY))
     body = await read_body(request)
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
