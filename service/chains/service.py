@@ -37,13 +37,11 @@ from service.chains.planning import (
     make_start_state,
     resolve_steps,
 )
-from service.chains.spec import CallSpec, ChainSpec
+from service.chains.spec import CHAIN_ID, CallSpec, ChainSpec
 from service.engine.chain_job import ChainJob, StepRange
 from service.engine.executor import Executor
 from service.engine.repository import ModelRepository
 from service.store.chains import ChainStore, Record, Snapshot
-
-CHAIN_ID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
@@ -292,7 +290,7 @@ def _make_draining_error() -> DrainingError:
 
 def _check_id(chain: str) -> str:
     """Refuse what is not an id, so that it never reaches the store."""
-    if not CHAIN_ID.fullmatch(chain):
+    if not re.fullmatch(CHAIN_ID, chain):
         raise UnknownChainError(f"There is no chain {chain[:50]!r}.")
     return chain
 
