@@ -24,8 +24,7 @@ import numpy as np
 
 from localmoments.arrays import Floats
 from localmoments.errors import DivergedError
-from localmoments.model import Model
-from trainer.commands import find_artefact
+from localmoments.model import Model, find_folder
 from trainer.data import load
 from trainer.evaluate import Budget, budget_for, read_split, rows_for, split_again
 from trainer.evaluate.command import data_options
@@ -145,7 +144,7 @@ def describe_model(model: Model) -> object:
 def find_models(models: Path) -> list[Path]:
     """Return the newest version of every model of MNIST."""
     names = sorted(p.name for p in models.iterdir() if p.name.startswith("mnist-"))
-    return [find_artefact(name, models) for name in names]
+    return [find_folder(name, models) for name in names]
 
 
 def compare_samples(context: Context, reference: Reference, samples: SampleSet) -> Figures:

@@ -69,8 +69,7 @@ def load(path_or_name: str | os.PathLike[str], *, threads: int | None = None) ->
     >>> model.name, model.version, model.dims
     ('digits-dae', '1', 64)
     """
-    folder = _find_folder(path_or_name)
-    return Model.open(folder, threads=available_cpus() if threads is None else threads)
+    return Model.open(find_folder(path_or_name), threads=threads or 0)
 
 
 class Model:
@@ -84,7 +83,7 @@ class Model:
     ) -> None:
         self.folder = folder
         self.manifest = manifest
-        self._threads = threads
+        self._threads = threads or available_cpus()
         self._device = device or Device()
         self._sessions: dict[str, ort.InferenceSession] = {}
         self._checked: set[str] = set()  # graphs that were opened once
@@ -96,7 +95,7 @@ class Model:
 
         Args:
             folder: `models/<name>/<version>`.
-            threads: for one graph call; 0 lets onnxruntime choose.
+            threads: for one graph call; 0 for the CPUs that this process may use.
             device: what the graphs run on. Default: the CPU.
 
         Raises:
@@ -109,6 +108,10 @@ class Model:
             )
         artefact.verify(folder, manifest)
         return cls(folder, manifest, threads=threads, device=device)
+
+    def with_manifest(self, manifest: Manifest) -> Model:
+        """Return this model with another manifest, on the same threads and device."""
+        return Model(self.folder, manifest, threads=self._threads, device=self._device)
 
     def __repr__(self) -> str:
         return f"<Model {self.manifest.reference}: {self.dims} columns>"
@@ -491,11 +494,18 @@ def _check_counts(**counts: int) -> None:
             raise InputError(f"`{name}` must be at least 1; got {count}.")
 
 
-def _find_folder(path_or_name: str | os.PathLike[str]) -> Path:
-    """Return the version's folder that `load` means."""
+def find_folder(path_or_name: str | os.PathLike[str], models: Path | None = None) -> Path:
+    """Return the folder of the version that `load` opens.
+
+    Args:
+        models: where names are looked up. Default: `$LOCALMOMENTS_MODELS`, or `./models`.
+
+    Raises:
+        ArtefactError: there is no such model.
+    """
     path = Path(path_or_name)
     name, _, version = str(path_or_name).partition("@")
-    models = Path(os.environ.get(MODELS_VARIABLE) or "models")
+    models = models or Path(os.environ.get(MODELS_VARIABLE) or "models")
     for folder in (path, models / name / version if version else models / name):
         if (folder / artefact.MANIFEST).is_file():
             return folder

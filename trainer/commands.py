@@ -6,12 +6,13 @@ recipe and the data have been checked, because that takes seconds.
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localmoments.artefact import MANIFEST
-from localmoments.errors import ArtefactError
+from localmoments.model import find_folder
 from localmoments.signals import delay_signals
 from trainer.config import (
     Recipe,
@@ -23,9 +24,16 @@ from trainer.config import (
     read_recipe,
 )
 from trainer.data import Dataset, describe, inspect_rows, load, split
-from trainer.data.known_sets import KNOWN_SETS
+from trainer.data.known_sets import set_path
 from trainer.errors import RecipeError
-from trainer.run_folder import RunFolder, check_writable, new_run, newest_run, remove_on_error
+from trainer.run_folder import (
+    RunFolder,
+    check_writable,
+    new_run,
+    new_run_folder,
+    newest_run,
+    remove_on_error,
+)
 
 if TYPE_CHECKING:
     from trainer.prepare import Prepared
@@ -33,16 +41,7 @@ if TYPE_CHECKING:
 
 def fit(args: argparse.Namespace) -> None:
     """Train a model and export it, or continue a run."""
-    if args.resume is None:
-        recipe, dataset = choose_recipe(args)
-        check_writable(args.models, recipe.name)  # now, not after hours of training
-        run = new_run(args.runs, recipe)
-        with remove_on_error(run):
-            prepared = _prepare(recipe, dataset or load(recipe.data, run.staging))
-    else:
-        run = find_run(args)
-        recipe = run.read_recipe()
-        prepared = _prepare(recipe, load(recipe.data, run.staging))
+    recipe, prepared, run = start_run(args) if args.resume is None else continue_run(args)
     with delay_signals():
         from trainer.pipeline import train_and_export
     train_and_export(recipe, prepared, run, args.models)
@@ -69,7 +68,7 @@ def export(args: argparse.Namespace) -> None:
 
 def evaluate(args: argparse.Namespace) -> None:
     """Measure a model and write the results into its artefact."""
-    folder = find_artefact(args.artefact, args.models)
+    folder = find_folder(args.artefact, args.models)
     with delay_signals():
         from trainer.evaluate.command import evaluate_artefact
     evaluate_artefact(args, folder)
@@ -92,47 +91,76 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], None]] = {
 }
 
 
-def choose_recipe(args: argparse.Namespace) -> tuple[Recipe, Dataset | None]:
-    """The recipe that the arguments of `fit` describe, and the data if it had to be read for that.
+@dataclass(frozen=True)
+class RecipeRequest:
+    """The recipe that the arguments of `fit` describe."""
+
+    body: Mapping[str, Any]  # the tables of a recipe file, or only those that the arguments give
+    settings: Sequence[str]  # of --set
+    is_complete: bool  # False if the size of the data decides what the body leaves out
+
+    def make(self, dataset: Dataset | None = None) -> Recipe:
+        """Make the recipe. An incomplete one without data has its name and data options only.
+
+        Raises:
+            RecipeError: if a setting is wrong.
+        """
+        recipe = make_recipe(apply_settings(self.body, self.settings))
+        if self.is_complete or dataset is None:
+            return recipe
+        defaults = default_recipe(recipe.name, dataset.rows, dataset.dims)
+        return make_recipe(apply_settings({**defaults, "data": self.body["data"]}, self.settings))
+
+
+def read_request(args: argparse.Namespace) -> RecipeRequest:
+    """Read the recipe file, if there is one.
+
+    Raises:
+        RecipeError: if the arguments name neither a recipe nor data, or the file is not readable.
+    """
+    path = find_recipe(args.recipe) if args.recipe else None
+    if path is not None:
+        body = read_recipe(path)
+        body.setdefault("name", path.stem)
+        body.setdefault("data", {})
+        if args.data:
+            body["data"] = set_path(body["data"], args.data)
+    elif args.recipe or args.data:
+        source = args.recipe or args.data
+        body = {"name": name_from_path(source), "data": {"source": source}}
+        if args.recipe and args.data:
+            body["data"]["path"] = args.data
+    else:
+        raise RecipeError("Name a recipe or a data file, for example: localmoments fit FILE.")
+    if args.name:
+        body["name"] = args.name
+    return RecipeRequest(body, args.settings, is_complete=path is not None)
+
+
+def start_run(args: argparse.Namespace) -> "tuple[Recipe, Prepared, RunFolder]":
+    """Create a run for the recipe that the arguments describe, and read its data.
 
     Raises:
         RecipeError: if there is no such recipe, or a setting is wrong.
-        DataError: if there is no recipe and the data cannot be read.
+        DataError: if the data cannot be read.
     """
-    path = find_recipe(args.recipe) if args.recipe else None
-    if path is None:
-        return _choose_recipe_for_data(args)
-    body = read_recipe(path)
-    body.setdefault("name", path.stem)
-    body.setdefault("data", {})
-    if args.data:
-        is_known_set = body["data"].get("source") in KNOWN_SETS
-        body["data"]["path" if is_known_set else "source"] = args.data
-    if args.name:
-        body["name"] = args.name
-    return make_recipe(apply_settings(body, args.settings)), None
+    request = read_request(args)
+    recipe = request.make()  # checks the settings before the data is read, which may take long
+    check_writable(args.models, recipe.name)  # now, not after hours of training
+    if request.is_complete:
+        run = new_run(args.runs, recipe)
+    else:
+        run = new_run_folder(args.runs, recipe.name)
+    with remove_on_error(run):
+        dataset = load(recipe.data, run.staging)
+        if not request.is_complete:
+            recipe = request.make(dataset)
+            run.write_recipe(recipe)
+        return recipe, _prepare(recipe, dataset), run
 
 
-def _choose_recipe_for_data(args: argparse.Namespace) -> tuple[Recipe, Dataset]:
-    """Read data that has no recipe, and choose one by its size."""
-    source = args.recipe or args.data
-    if not source:
-        raise RecipeError("Name a recipe or a data file, for example: localmoments fit FILE.")
-    body: dict[str, Any] = {"name": name_from_path(source), "data": {"source": source}}
-    if args.recipe and args.data:
-        body["data"]["path"] = args.data
-    if args.name:
-        body["name"] = args.name
-    # The settings are checked before the data is read, which may take long.
-    first = make_recipe(apply_settings(body, args.settings))
-    dataset = load(first.data, None)
-    defaults = default_recipe(first.name, dataset.rows, dataset.dims)
-    recipe = make_recipe(apply_settings({**defaults, "data": body["data"]}, args.settings))
-    return recipe, dataset
-
-
-def find_run(args: argparse.Namespace) -> RunFolder:
-    """The run to continue.
+def continue_run(args: argparse.Namespace) -> "tuple[Recipe, Prepared, RunFolder]":
+    """Find the run to continue, and read its data.
 
     Raises:
         RecipeError: if the arguments also describe a recipe, and it is not that of the run.
@@ -141,16 +169,29 @@ def find_run(args: argparse.Namespace) -> RunFolder:
     if args.resume:
         run = RunFolder(Path(args.resume))
     else:
-        run = newest_run(args.runs, args.name or choose_recipe(args)[0].name)
+        run = newest_run(args.runs, args.name or read_request(args).make().name)
     recipe = run.read_recipe()
-    if args.recipe or args.data or args.settings or args.name:
-        requested, _ = choose_recipe(args)
-        if requested != recipe:
-            keys = ", ".join(_list_differences(requested.as_dict(), recipe.as_dict(), ""))
-            raise RecipeError(f"{run.path} was started with other settings ({keys}); resume it "
-                              "without them, or start a new run without --resume.")  # fmt: skip
+    request = read_request(args) if args.recipe else _change_recipe(recipe, args)
+    dataset = None
+    if not request.is_complete and request.make().data == recipe.data:
+        dataset = load(recipe.data, run.staging)
+    requested = request.make(dataset)
+    if requested != recipe:
+        keys = ", ".join(_list_differences(requested.as_dict(), recipe.as_dict(), ""))
+        raise RecipeError(f"{run.path} was started with other settings ({keys}); resume it "
+                          "without them, or start a new run without --resume.")  # fmt: skip
     print(f"Resuming {run.path}.", file=sys.stderr, flush=True)
-    return run
+    return recipe, _prepare(recipe, dataset or load(recipe.data, run.staging)), run
+
+
+def _change_recipe(recipe: Recipe, args: argparse.Namespace) -> RecipeRequest:
+    """The recipe of a run with the name, data and settings of the arguments."""
+    body = recipe.as_dict()
+    if args.data:
+        body["data"] = set_path(body["data"], args.data)
+    if args.name:
+        body["name"] = args.name
+    return RecipeRequest(body, args.settings, is_complete=True)
 
 
 def _list_differences(a: Mapping[str, Any], b: Mapping[str, Any], prefix: str) -> list[str]:
@@ -161,21 +202,3 @@ def _list_differences(a: Mapping[str, Any], b: Mapping[str, Any], prefix: str) -
         elif a[key] != b.get(key):
             keys.append(f"{prefix}{key}")
     return keys
-
-
-def find_artefact(reference: str, models: Path) -> Path:
-    """The folder of a model from a path, a name (its newest version) or name@version.
-
-    Raises:
-        ArtefactError: if there is no such model.
-    """
-    if (Path(reference) / MANIFEST).exists():
-        return Path(reference)
-    name, _, version = reference.partition("@")
-    base = models / name
-    versions = sorted((p.name for p in base.glob("*") if p.name.isdecimal()), key=int)
-    if not versions or (version and version not in versions):
-        raise ArtefactError(
-            f"There is no model {reference} in {models}, and no folder with that path."
-        )
-    return base / (version or versions[-1])

@@ -34,6 +34,7 @@ from onnxscript import optimizer
 from torch import Tensor, nn
 
 from localmoments.artefact import WEIGHTS, Shape
+from localmoments.cpus import available_cpus
 from localmoments.signals import delay_signals
 from trainer.autoencoder import AutoEncoder
 from trainer.chain_kernels import Kernel
@@ -239,6 +240,7 @@ def check_parity(name: str, spec: GraphSpec, path: Path) -> float:
     """
     options = ort.SessionOptions()
     options.log_severity_level = 3
+    options.intra_op_num_threads = available_cpus()
     session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     worst = 0.0
     for batch in CHECKED_BATCHES:

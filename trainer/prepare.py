@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,6 +12,7 @@ from trainer.config import Recipe
 from trainer.covariance_roots import check_exact_root, check_matrix_root
 from trainer.criteria import Criterion
 from trainer.data import Dataset, Inspection, Split, inspect_rows, load, split
+from trainer.data.split import spread
 from trainer.errors import RecipeError
 
 
@@ -95,7 +95,5 @@ def held_out_rows(prepared: Prepared, count: int) -> Tensor:
     They are spread evenly over all held-out rows, because neighbouring rows are often alike, as the
     frames of a film are.
     """
-    held_out = prepared.split.validation
-    n = min(count, len(held_out))
-    index = held_out[np.arange(n) * len(held_out) // n]
+    index = spread(prepared.split.validation, count)
     return torch.from_numpy(prepared.normaliser.to_model(prepared.dataset.source.take(index)))

@@ -50,6 +50,16 @@ class RunFolder:
             raise RunFolderError(f"{self.path} is not a training run: {error}.") from None
         return make_recipe(body)
 
+    @property
+    def has_recipe(self) -> bool:
+        """False in the folder of a process that was killed before it had chosen a recipe."""
+        return (self.path / RECIPE).exists()
+
+    def write_recipe(self, recipe: Recipe) -> None:
+        """Write the recipe of the run."""
+        with explain_write_errors(self.path):
+            write_text(self.path / RECIPE, json.dumps(recipe.as_dict(), indent=1) + "\n")
+
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the lock of the folder, so that only one process trains in it.
@@ -75,44 +85,49 @@ class RunFolder:
 
 def new_run(runs: Path, recipe: Recipe) -> RunFolder:
     """Create the next numbered folder in `runs/<name>/`, with the recipe in it."""
+    run = new_run_folder(runs, recipe.name)
+    run.write_recipe(recipe)
+    return run
+
+
+def new_run_folder(runs: Path, name: str) -> RunFolder:
+    """Create the next numbered folder in `runs/<name>/`."""
     with explain_write_errors(runs):
-        base = runs / recipe.name
+        base = runs / name
         base.mkdir(parents=True, exist_ok=True)
         number = int(next_version(base))
         while True:
             try:
                 (base / str(number)).mkdir()
-                break
+                return RunFolder(base / str(number))
             except FileExistsError:  # another process has just taken the number
                 number += 1
-        folder = base / str(number)
-        write_text(folder / RECIPE, json.dumps(recipe.as_dict(), indent=1) + "\n")
-    return RunFolder(folder)
 
 
 @contextlib.contextmanager
 def remove_on_error(run: RunFolder) -> Iterator[None]:
-    """Remove a new run if the block raises a TrainerError, for example because of its data."""
+    """Remove a new run if the block fails with a TrainerError, or before it writes the recipe."""
     try:
         yield
-    except TrainerError:
-        shutil.rmtree(run.path, ignore_errors=True)
-        with contextlib.suppress(OSError):  # fails if there are other runs with this name
-            run.path.parent.rmdir()
+    except BaseException as error:
+        if isinstance(error, TrainerError) or not run.has_recipe:
+            shutil.rmtree(run.path, ignore_errors=True)
+            with contextlib.suppress(OSError):  # fails if there are other runs with this name
+                run.path.parent.rmdir()
         raise
 
 
 def newest_run(runs: Path, name: str) -> RunFolder:
-    """The run with the highest number in `runs/<name>/`.
+    """The run with the highest number in `runs/<name>/`, of those that have a recipe.
 
     Raises:
         RunFolderError: if there is none.
     """
     base = runs / name
-    numbers = [int(p.name) for p in base.glob("*") if p.name.isdecimal()]
-    if not numbers:
+    folders = [p for p in base.glob("*") if p.name.isdecimal() and RunFolder(p).has_recipe]
+    if not folders:
         raise RunFolderError(f"There is no run of {name} in {runs} to resume.")
-    return RunFolder(base / str(max(numbers)))
+    return RunFolder(max(folders, key=lambda folder: int(folder.name)))
 
 
 def check_writable(models: Path, name: str) -> None:

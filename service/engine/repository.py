@@ -91,7 +91,7 @@ class ModelRepository:
     Args:
         folder: the models folder.
         default: name or name@version of the default model.
-        threads: threads of onnxruntime; 0 for its own default.
+        threads: of one graph call; 0 for the CPUs that this process may use.
         provider: where graphs run.
     """
 

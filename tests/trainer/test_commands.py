@@ -2,15 +2,16 @@
 
 import pytest
 
-from localmoments.errors import ArtefactError
 from trainer.__main__ import make_parser
-from trainer.commands import choose_recipe, find_artefact
+from trainer.commands import read_request
+from trainer.data import load
 from trainer.errors import RecipeError
 
 
 def recipe_from(*words):
     args = make_parser("fit", "localmoments fit").parse_args([str(word) for word in words])
-    return choose_recipe(args)[0]
+    request = read_request(args)
+    return request.make(None if request.is_complete else load(request.make().data))
 
 
 @pytest.fixture
@@ -44,26 +45,11 @@ class TestRecipe:
     def test_a_models_folder_contains_its_recipe(self, tiny_artefact, tiny_recipe):
         assert recipe_from(tiny_artefact) == tiny_recipe
 
+    def test_data_beside_another_file_is_refused(self, tmp_path):
+        (tmp_path / "a.csv").write_text("x,y\n1,2\n3,4\n")
+        with pytest.raises(RecipeError, match=r"`data.path` \(--data\) is only for"):
+            recipe_from(tmp_path / "a.csv", "--data", "b.csv")
+
     def test_a_recipe_or_data_is_required(self):
         with pytest.raises(RecipeError, match="Name a recipe or a data file"):
             recipe_from()
-
-
-class TestFindArtefact:
-    @pytest.fixture
-    def models(self, tmp_path):
-        for version in ("2", "10", ".new-1", "notes"):
-            (tmp_path / "m" / version).mkdir(parents=True)
-        return tmp_path
-
-    def test_a_name_means_its_newest_version(self, models):
-        assert find_artefact("m", models) == models / "m/10"
-        assert find_artefact("m@2", models) == models / "m/2"
-
-    def test_a_path_means_itself(self, tiny_artefact, models):
-        assert find_artefact(str(tiny_artefact), models) == tiny_artefact
-
-    @pytest.mark.parametrize("reference", ["n", "m@3", "m@notes", "m@.new-1"])
-    def test_a_missing_model_or_version_is_refused(self, reference, models):
-        with pytest.raises(ArtefactError, match="There is no model"):
-            find_artefact(reference, models)

@@ -5,6 +5,7 @@ they are: the file itself or the folder that holds it.
 """
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,14 @@ def locate_file(name: str, path: str | None) -> Path:
     raise DataError(f"{needed} The folder {place} has no such file; name another with --data PATH.")
 
 
+def set_path(data: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Set where the data of a recipe is; `data` is its [data] table.
+
+    A known data set keeps its name and gets `path`. Other data gets `path` as its source.
+    """
+    return {**data, "path" if data.get("source") in KNOWN_SETS else "source": path}
+
+
 def reads_mat(name: str, path: Path) -> bool:
     """Whether `read_mat_set` reads the file, rather than the reader for its suffix."""
     return name == "tfd" or (path.suffix == ".mat" and KNOWN_SETS[name].variable != "")
@@ -101,8 +110,7 @@ def finish_rows(name: str, source: Source) -> tuple[Source, Index | None]:
 def _turn_upright(source: Source) -> Source:
     """Transpose the faces if they lie on their side, as in the usual files.
 
-    A face is symmetric left to right, so the faces lie if their mean is more symmetric top to
-    bottom.
+    If the mean face is more symmetric top to bottom than left to right, the images are rotated.
     """
     faces = source.read(0, source.rows).reshape(-1, 64, 64)
     mean = faces.mean(0, dtype=np.float64)

@@ -24,7 +24,7 @@ from trainer.data.parquet import read_parquet
 from trainer.data.sources import ArraySource, Index, Source
 from trainer.data.staging import gather_rows
 from trainer.data.synthetic import SYNTHETIC, draw_rows
-from trainer.errors import DataError, explain_read_errors
+from trainer.errors import DataError, RecipeError, explain_read_errors
 
 Reader = Callable[[Path, DataOptions], RawData]
 
@@ -63,6 +63,11 @@ def load(options: DataOptions, staging: Path | None = None) -> Dataset:
 
 
 def _load(options: DataOptions, staging: Path | None) -> Dataset:
+    if options.path is not None and options.source not in KNOWN_SETS:
+        raise RecipeError(
+            f"`data.path` (--data) is only for the data sets {', '.join(KNOWN_SETS)}; the data is "
+            f"already given as {options.source}."
+        )
     if options.source in SYNTHETIC:
         return _draw_synthetic(options)
     if options.source == "digits":

@@ -6,7 +6,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from trainer.atomic_files import replace_file, write_text
 from trainer.card import CAPTIONS, card
 from trainer.config import make_recipe
 from trainer.data import DataOptions, Dataset, load
-from trainer.data.known_sets import KNOWN_SETS
+from trainer.data.known_sets import set_path
 from trainer.errors import explain_write_errors
 from trainer.evaluate.chains import budget_for
 from trainer.evaluate.report import OPTIONS, figures_text
@@ -59,20 +59,14 @@ def format_options(args: argparse.Namespace) -> str:
 
 def data_options(body: Mapping[str, Any], path: str | None) -> DataOptions:
     """The data options of a manifest's recipe; `path` says where the data is now."""
-    body = dict(body)
-    if path:
-        named = body["source"] in KNOWN_SETS and Path(path).suffix != ".csv"
-        body["path" if named else "source"] = path
-    return make_recipe({"name": "data", "data": body}).data
+    return make_recipe({"name": "data", "data": set_path(body, path) if path else body}).data
 
 
 def _load_test_rows(options: DataOptions, path: str | None) -> Dataset | None:
     """All rows of another file, read in the same way as the training data."""
     if path is None:
         return None
-    if options.source in KNOWN_SETS:
-        return load(replace(options, rows=None, path=path), None)
-    return load(replace(options, rows=None, source=path), None)
+    return load(replace(data_options(asdict(options), path), rows=None), None)
 
 
 def update_artefact(

@@ -120,4 +120,4 @@ def with_scales(model: Model, scales: Mapping[str, float]) -> Model:
     """The same model with other default scales; kernels that are not named keep theirs."""
     m = model.manifest
     kernels = {k: replace(v, scale=scales.get(k, v.scale)) for k, v in m.kernels.items()}
-    return Model(model.folder, replace(m, kernels=kernels))
+    return model.with_manifest(replace(m, kernels=kernels))

@@ -23,6 +23,7 @@ from localmoments.artefact import PERCENTILES
 from localmoments.model import Model
 from localmoments.noise import normals
 from localmoments.trust import split_rows, squared_distances, typicality_statistics
+from trainer.data.split import spread
 
 LEVELS = 9
 BATCH = 1_000
@@ -54,8 +55,7 @@ def with_clean_level(model: Model, rows: Floats) -> Model:
     units."""
     sigma = find_clean_level(model, rows)
     typical = typical_quantiles(model, rows, sigma)
-    manifest = replace(model.manifest, moments_sigma=sigma, typical=typical)
-    return Model(model.folder, manifest)
+    return model.with_manifest(replace(model.manifest, moments_sigma=sigma, typical=typical))
 
 
 def levels_between(low: float, high: float, sigma: float) -> list[float]:
@@ -96,9 +96,8 @@ def passes_trace_test(clean: Doubles, noisy: Doubles) -> bool:
 
 def typical_quantiles(model: Model, rows: Floats, sigma: float) -> tuple[float, ...]:
     """Percentiles 0 to 100 of t at σ, over at most TYPICAL_ROWS evenly spaced rows of (n, d)."""
-    n = min(TYPICAL_ROWS, len(rows))
-    some = rows[np.arange(n) * len(rows) // n]
-    t = typicality_statistics(model, some, sigma)
+    some = spread(np.arange(len(rows)), TYPICAL_ROWS)
+    t = typicality_statistics(model, rows[some], sigma)
     return tuple(np.quantile(t, np.linspace(0, 1, PERCENTILES)).tolist())
 
 

@@ -20,10 +20,10 @@ from localmoments import artefact as manifests
 from localmoments.artefact import START_POINTS, Manifest
 from trainer import checkpoint
 from trainer.__main__ import make_parser, run
-from trainer.commands import choose_recipe
+from trainer.commands import start_run
 from trainer.fit import fit
 from trainer.prepare import prepare
-from trainer.run_folder import RunFolder, new_run
+from trainer.run_folder import RunFolder
 
 TINY = (
     "training.epochs=4", "training.batch=64", "model.hidden=[16]", "sampling.start_points=9",
@@ -161,7 +161,7 @@ def train() -> Callable[..., Path]:
     def begin(folder: Path, *words: str) -> Path:
         with contextlib.chdir(folder):
             args = make_parser("fit", "localmoments fit").parse_args(list(words))
-            folder = new_run(folder / "runs", choose_recipe(args)[0]).path
+            folder = folder / start_run(args)[2].path
             go_on(folder)
         return folder
 
