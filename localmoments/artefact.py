@@ -150,7 +150,7 @@ class Manifest:
         return f"{self.name}@{self.version}"
 
     @property
-    def conditioned(self) -> bool:
+    def is_conditioned(self) -> bool:
         """True if the graphs take the noise level as an input."""
         return self.noise_levels is not None
 

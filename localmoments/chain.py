@@ -6,7 +6,7 @@ rank (paper, section 3.2). `localmoments.clamp` takes the step when some columns
 `localmoments.metropolis` takes it with a Metropolis correction.
 
 Noise is a function of (seed, step), so a chain is a function of its transition and its first
-state, and walker i takes the same path in any company.
+state, and walker i takes the same path whatever the other walkers are.
 """
 
 from __future__ import annotations

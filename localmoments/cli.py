@@ -19,7 +19,7 @@ Run = Callable[[list[str], str], int]  # (arguments, program name for usage mess
 class Command:
     """A command: what runs it, what it does, and the extras that it needs."""
 
-    target: str  # "module:function"
+    target: str  # "module:function" of another package, as text: the library imports neither
     summary: str
     purpose: str  # what the extras are for, in the message when they are missing
     extras: str

@@ -69,15 +69,15 @@ class StoreError(LocalMomentsError):
 
 
 class ComputeError(LocalMomentsError):
-    """The computation failed by no fault of the caller's; it begins anew."""
+    """The compute thread failed and restarts. Retry."""
 
 
 class DrainingError(LocalMomentsError):
-    """The service is about to end; another replica, or the next start, goes on."""
+    """The service is shutting down. Retry at another replica or after its restart."""
 
 
 class RequestError(LocalMomentsError):
-    """Base of what the caller can put right."""
+    """Base of errors that the caller can correct."""
 
 
 class InputError(RequestError):
@@ -85,11 +85,11 @@ class InputError(RequestError):
 
 
 class UsedKeyError(InputError):
-    """A key of the caller's stands for another request's chain already."""
+    """The Idempotency-Key was used for a different request."""
 
 
 class DivergedError(RequestError):
-    """A chain diverged; what was committed before still stands."""
+    """A chain diverged. Steps committed before are kept."""
 
 
 class TooLargeError(RequestError):
@@ -101,35 +101,35 @@ class UnknownModelError(RequestError):
 
 
 class UnknownChainError(RequestError):
-    """No chain of that id that this caller may know of."""
+    """No chain of that id exists, or it belongs to another caller."""
 
 
 class ExpiredChainError(RequestError):
-    """A chain that was not used for too long, or that was ended; the sentence says when."""
+    """The chain expired or was deleted; the sentence says when."""
 
 
 class BusyChainError(RequestError):
-    """Another call is moving the chain at this moment."""
+    """Another call is using the chain."""
 
 
 class StaleChainError(RequestError):
-    """The chain cannot go on from the step that was named, or not as it was made."""
+    """The chain cannot continue from that step, or with that model."""
 
 
 class MediaTypeError(RequestError):
-    """The body is in a format that is not read here."""
+    """The body has an unsupported format."""
 
 
 class NotAcceptableError(RequestError):
-    """None of the formats that the caller takes is written here."""
+    """No supported format matches `Accept`."""
 
 
 class SlowBodyError(RequestError):
-    """The body does not arrive in the time that it is given."""
+    """The body did not arrive in time."""
 
 
 class NoKeyError(RequestError):
-    """No API key came with the request, or one that is not known."""
+    """The API key is missing or unknown."""
 
 
 class ScopeError(RequestError):
@@ -137,12 +137,12 @@ class ScopeError(RequestError):
 
 
 class RateError(RequestError):
-    """The API key's requests or work are used up for the moment."""
+    """The API key's rate limit is used up."""
 
 
 class OverloadError(RequestError):
-    """There is no room for more work at the moment."""
+    """The service is overloaded."""
 
 
 class LateError(RequestError):
-    """Not done by the time that the caller gave; what was committed stands."""
+    """The caller's time limit has passed. Committed steps are kept."""

@@ -7,9 +7,9 @@ A = (J + Jᵀ)/2 without its negative eigenvalues. Between two clusters an eigen
 the posterior is then wider than the noise.
 
 The inverse has its pole at 1, and along a tangent of the data λ is close to 1 by construction.
-There 1 - λ is what training left of it, not a measurement, so `inverted` is bounded: no variance
-exceeds twice that of the start points along its direction (`Spread`), or the asymptotic one if that
-is larger, and no mean leaves their range by more than r does.
+There 1 - λ is training error, not signal, so `inverted` is bounded: no variance exceeds twice that
+of the start points along its direction (`Spread`), or the asymptotic one if that is larger, and no
+mean leaves their range by more than r does.
 Without points of the data, directions with λ ≥ LARGEST keep their asymptotic moments. On Gaussian
 data neither bound acts, and the answer is m and C.
 

@@ -87,6 +87,7 @@ class Model:
         self._device = device or Device()
         self._sessions: dict[str, ort.InferenceSession] = {}
         self._checked: set[str] = set()  # graphs that were opened once
+        self._start_points: Floats | None = None
         self._lock = threading.Lock()
 
     @classmethod
@@ -257,7 +258,8 @@ class Model:
         Args:
             n: the number of walkers.
             steps: steps after burn-in.
-            burn_in: steps before that. `sample` only adds the two.
+            burn_in: steps before that. Only the last step is returned, so the chain takes
+                burn_in + steps steps.
             seed: 0 to 2**63 - 1; the same seed gives the same samples. Default: a random one.
             kernel: one of `kernels`. Default: the model's own.
             scale: the step size, or a schedule of step sizes that repeats. Default: the kernel's.
@@ -364,7 +366,15 @@ class Model:
             raise ArtefactError(f"{self.folder / CARD} cannot be read: {error}.") from None
 
     def start_points(self) -> Floats:
-        """Return the points at which chains may start, in model units; (n, d)."""
+        """Return the points at which chains may start, in model units; (n, d), read-only.
+
+        They are read from disk at the first call.
+        """
+        if self._start_points is None:
+            self._start_points = self._read_start_points()
+        return self._start_points
+
+    def _read_start_points(self) -> Floats:
         path = self.folder / artefact.WEIGHTS
         try:
             with safe_open(path, framework="numpy") as file:
@@ -373,6 +383,7 @@ class Model:
             raise ArtefactError(f"{path} has no usable start points: {error}.") from None
         if points.ndim != 2 or points.shape[1] != self.manifest.input_dims or not len(points):
             raise ArtefactError(f"{path}: start points of shape {points.shape} do not fit.")
+        points.setflags(write=False)
         return points
 
     def noise_level(self, rows: int, sigma: float | None = None) -> Arrays:
@@ -381,7 +392,7 @@ class Model:
         Args:
             sigma: in model units. Default: the level of chains, `manifest.sigma`.
         """
-        if not self.manifest.conditioned:
+        if not self.manifest.is_conditioned:
             return {}
         level = self.manifest.sigma if sigma is None else sigma
         return {"sigma": np.full((rows, 1), level, dtype=np.float32)}
@@ -389,7 +400,7 @@ class Model:
     def alpha(self, sigma: float) -> float:
         """Return α at a noise level: σ², or the manifest's α for a model of one level."""
         m = self.manifest
-        return m.alpha if not m.conditioned or sigma == m.sigma else sigma**2
+        return m.alpha if not m.is_conditioned or sigma == m.sigma else sigma**2
 
     @property
     def provider(self) -> str:

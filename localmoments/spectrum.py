@@ -9,8 +9,8 @@ The products are those of a block Krylov space Q = span[V, AV, A²V, ...] with
     A Q = Q T + P L,    T = Qᵀ A Q,    P the next block, orthonormal to Q.
 
 The pairs are those of A on [Q, P]. There only C = Pᵀ A P is unknown. It is replaced by c I, where c
-is the mean of A on the last block: outside of Q, A is nearly that long before Q contains the
-leading vectors to many digits. This gains as much accuracy as one more block and costs no products.
+is the mean of A on the last block. Outside Q, A is close to c I well before the leading vectors
+converge. This gains as much accuracy as one more block and costs no products.
 The possible deviation of C from c I bounds the error of the leading vectors, and the space grows
 until that error is small (docs/decisions/0008-tangents.md).
 """
@@ -28,9 +28,9 @@ from localmoments.graph_calls import Call, Calls
 WIDTH = 8  # fewest vectors in a block: one costs hardly less than 8, since all weights are read
 FEWEST, MOST = 4, 32  # blocks: what the inverted mean needs; what an A without decay may take
 ANGLE = 5e-4  # stop when the estimated sine of the largest angle to the true space is below this
-APART = 1e-3  # relative gap below which eigenvalues count as equal
-PROBES = 32  # vectors in one call of `find_matrices`, which bounds the memory of a call
-NOTHING = 3e-7  # relative to the largest eigenvalue: what A adds below this is rounding
+SMALLEST_GAP = 1e-3  # relative gap below which eigenvalues count as equal
+CALL_VECTORS = 32  # vectors in one call of `find_matrices`, which bounds the memory of a call
+ROUNDING = 3e-7  # relative to the largest eigenvalue: what A adds below this is rounding
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def full_spectrum(J: NDArray[np.floating], scale: Doubles | None = None) -> Spec
 
 def count_matrix_calls(dims: int) -> int:
     """Return the number of graph calls of `find_matrices`."""
-    return -(-dims // PROBES)
+    return -(-dims // CALL_VECTORS)
 
 
 def find_matrices(x: Floats, level: Arrays) -> Calls[tuple[Doubles, Doubles]]:
@@ -68,8 +68,8 @@ def find_matrices(x: Floats, level: Arrays) -> Calls[tuple[Doubles, Doubles]]:
     """
     n, d = x.shape
     products = []
-    for first in range(0, d, PROBES):
-        units = np.eye(d, dtype=np.float32)[first : first + PROBES]
+    for first in range(0, d, CALL_VECTORS):
+        units = np.eye(d, dtype=np.float32)[first : first + CALL_VECTORS]
         v = np.ascontiguousarray(np.broadcast_to(units, (n, *units.shape)))
         out = yield Call("moments", {"x": x, "v": v, **level})
         products.append(out["products"].astype(np.float64))
@@ -109,13 +109,13 @@ def leading_spectra(
     """
     n, d = x.shape
     search = search_spectra(n, d, rank, toward, scale)
-    wanted = next(search)
+    request = next(search)
     while True:
-        rows = wanted.rows
-        inputs = {"x": x[rows], "v": wanted.v.astype(np.float32)}
+        rows = request.rows
+        inputs = {"x": x[rows], "v": request.v.astype(np.float32)}
         out = yield Call("moments", inputs | {name: array[rows] for name, array in level.items()})
         try:
-            wanted = search.send(out["products"])
+            request = search.send(out["products"])
         except StopIteration as end:
             spectra: list[Spectrum] = end.value
             return spectra
@@ -136,17 +136,17 @@ def leading_spectrum(
         scale: (d,); the pairs are those of D A D.
     """
     search = search_spectra(1, dims, rank, None if toward is None else toward[None], scale)
-    wanted = next(search)
+    request = next(search)
     while True:
         try:
-            wanted = search.send(products(wanted.v[0])[None])
+            request = search.send(products(request.v[0])[None])
         except StopIteration as end:
             spectrum: Spectrum = end.value[0]
             return spectrum
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ProductRequest:
     """The products A v that a search needs next."""
 
     rows: list[int]  # the points that still grow
@@ -155,7 +155,7 @@ class Wanted:
 
 def search_spectra(
     n: int, dims: int, rank: int, toward: Doubles | None = None, scale: Doubles | None = None
-) -> Generator[Wanted, NDArray[np.floating], list[Spectrum]]:
+) -> Generator[ProductRequest, NDArray[np.floating], list[Spectrum]]:
     """Grow a Krylov space at each of n points: yield vectors v, receive the products A v.
 
     A point leaves when its space is settled. Its result does not depend on the other points.
@@ -169,7 +169,7 @@ def search_spectra(
     spaces = [Krylov.start(dims, rank, start) for start in starts]
     rows = list(range(n))
     while rows:
-        products = yield Wanted(rows, _pad([spaces[i].block * D for i in rows]))
+        products = yield ProductRequest(rows, _pad([spaces[i].block * D for i in rows]))
         for i, images in zip(rows, products, strict=True):
             w = len(spaces[i].block)
             spaces[i] = spaces[i].extend(images[:w].astype(np.float64) * D)
@@ -233,7 +233,7 @@ class Krylov:
     def _choose_block(self, basis: Doubles, T: Doubles, outside: Doubles) -> "Krylov":
         m, d = basis.shape
         # What A adds outside of the basis, as orthonormal rows: at most the d - m that are left.
-        block = _orthonormalise(outside, basis, NOTHING * float(np.abs(T).max()))[: d - m]
+        block = _orthonormalise(outside, basis, ROUNDING * float(np.abs(T).max()))[: d - m]
         L = np.zeros((len(block), m))
         L[:, m - len(outside) :] = block @ outside.T  # only the last block reaches outside
         # A adds nothing: the space is invariant. It may still miss copies of an eigenvalue with a
@@ -267,7 +267,7 @@ class Krylov:
         λ, U = self._pairs  # (m + w,), (m + w, m + w)
         p = U[-w:]
         # Nearly equal eigenvalues cannot be told apart, and which of them is last does not matter.
-        gaps = np.maximum(λ[:k, None] - λ[k:], APART * np.abs(λ[:k, None]))
+        gaps = np.maximum(λ[:k, None] - λ[k:], SMALLEST_GAP * np.abs(λ[:k, None]))
         last = self.T[-w:, -w:] - self._rest * np.eye(w)
         E = max(np.linalg.norm(last, 2), np.linalg.norm(self.L, 2))
         return float(E * np.linalg.norm(p[:, :k].T @ p[:, k:] / np.maximum(gaps, 1e-300)))

@@ -128,14 +128,14 @@ def _make_key_parser(prog: str) -> argparse.ArgumentParser:
 
 def _serve(flags: dict[str, str]) -> int:
     settings = all_settings.load(flags)
-    keys = read_keys(settings.keys_file)
-    listener = bind(settings.host, settings.port)
+    keys = read_keys(settings.keys_file)  # again in `create_app`; here, a fault stops the start
     if not settings.models.is_dir():
         raise SettingsError(
             f"The models folder {settings.models.absolute()} does not exist. Name another with "
             "--models or LOCALMOMENTS_MODELS."
         )
-    for warning in all_settings.warn_unknown():
+    listener = bind(settings.host, settings.port)
+    for warning in all_settings.describe_unknown_variables():
         print(f"warning: {warning}", file=sys.stderr)
     from service.http.logging import configure
 

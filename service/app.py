@@ -140,7 +140,6 @@ def _limits(settings: Settings) -> Limits:
         rows=settings.max_rows,
         points=settings.max_points,
         answer_values=settings.max_answer_values,
-        full_jacobian_dims=settings.full_jacobian_dims,
     )
 
 

@@ -13,8 +13,9 @@ from localmoments.arrays import Arrays, Floats, Reals
 from localmoments.artefact import Graph
 from localmoments.errors import InputError, TooLargeError, UnusableAnswerError
 from localmoments.model import Model, Reconstruction
-from localmoments.moments import Moments, MomentsSpec, find_moments
-from service.caller import Caller
+from localmoments.moments import LEVELS, Moments, MomentsField, MomentsSpec, find_moments
+from localmoments.trust import PROBES
+from service.caller import ANYONE, Caller
 from service.engine.executor import Executor
 from service.engine.reconstruction_job import ReconstructionJob
 from service.engine.repository import ModelRepository
@@ -24,12 +25,11 @@ LEVEL = "sigma"  # the input of a graph that takes the noise level
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that one request may ask for, and up to where the whole Jacobian is used."""
+    """The most that one request may ask for."""
 
     rows: int  # of a reconstruction, or of a graph
     points: int  # rows of local moments
     answer_values: int  # numbers in an answer, or in a tensor of a graph
-    full_jacobian_dims: int
 
 
 class Inference:
@@ -39,27 +39,34 @@ class Inference:
         self._models, self._executor, self.limits = models, executor, limits
 
     async def reconstruct(
-        self, x: Reals, reference: str | None = None, sigma: float | None = None
+        self,
+        x: Reals,
+        reference: str | None = None,
+        sigma: float | None = None,
+        caller: Caller = ANYONE,
     ) -> Reconstruction:
         """Compute r(x) of rows (n, d) in the units of the data.
 
         Args:
             reference: `name` or `name@version`. Default: the default model.
             sigma: the noise level, in model units. Default: the model's level for clean rows.
+            caller: is charged once the request has passed all checks.
 
         Raises:
             InputError, TooLargeError, UnknownModelError, OverloadError: the request is refused.
+            RateError: the caller is over its limit.
             UnusableAnswerError: the model returned NaN or infinity.
         """
         model = self._models.find(reference)
         self._admit(model, x, self.limits.rows, numbers=x.size)
         job = ReconstructionJob(model, x, model.manifest.choose_sigma(sigma))
+        caller.charge(len(x))
         outputs = await self._executor.run_job(job)
         return Reconstruction(model.manifest.reference, job.sigma, **outputs)
 
     async def moments(
-        self, x: Reals, spec: MomentsSpec, reference: str | None = None
-    ) -> Moments:  # fmt: skip
+        self, x: Reals, spec: MomentsSpec, reference: str | None = None, caller: Caller = ANYONE
+    ) -> Moments:
         """Compute local moments at rows (n, d) in the units of the data.
 
         The arguments and errors are those of `reconstruct`.
@@ -69,7 +76,8 @@ class Inference:
         numbers = x.size * (min(spec.rank, d) + (d if spec.includes("covariance") else 0))
         self._admit(model, x, limits.points, numbers)
         model.manifest.check_range(x)
-        calls = find_moments(model, x, spec, limits.full_jacobian_dims, limits.answer_values)
+        calls = find_moments(model, x, spec, max_values=limits.answer_values)
+        caller.charge(_count_moments_row_steps(x, spec))
         return await self._executor.run_calls(model, calls)
 
     async def run_graph(self, model: Model, graph: str, inputs: Arrays, caller: Caller) -> Arrays:
@@ -88,7 +96,7 @@ class Inference:
         self._check_size(entry, inputs, rows)
         _check_level(model, inputs.get(LEVEL))
         self._executor.batcher.admit(rows)
-        caller.charge(_count_row_steps(entry, inputs))
+        caller.charge(_count_graph_row_steps(entry, inputs))
         default = model.noise_level(rows) if LEVEL in entry.inputs else {}
         arrays = default | inputs
         try:
@@ -135,7 +143,16 @@ def _measure_axes(entry: Graph, inputs: Arrays) -> dict[str, int]:
     return {axis: size for axis, size in pairs if isinstance(axis, str)}
 
 
-def _count_row_steps(entry: Graph, inputs: Arrays) -> int:
+def _count_moments_row_steps(x: Reals, spec: MomentsSpec) -> int:
+    """Return the cost: an eigenpair costs about as much as a walker's step."""
+    rows, d = len(x), int(x.shape[1])
+    pairs = d if spec.includes("covariance") else min(spec.rank, d)
+    probes: dict[MomentsField, int] = {"trust": 1, "dimension": 1, "dimension_curve": LEVELS}
+    pairs += sum(times * min(PROBES, d) for part, times in probes.items() if spec.includes(part))
+    return rows * pairs
+
+
+def _count_graph_row_steps(entry: Graph, inputs: Arrays) -> int:
     """Return the cost: a product with the Jacobian costs about as much as a walker's step."""
     return math.prod(_measure_axes(entry, inputs).values())
 

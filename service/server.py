@@ -10,7 +10,6 @@ from types import FrameType
 
 import uvicorn
 
-from localmoments.errors import LocalMomentsError
 from service.app import create_app
 from service.chains.service import ChainService
 from service.engine.repository import Catalogue, ModelRepository
@@ -23,7 +22,8 @@ class Server(uvicorn.Server):
 
     After SIGTERM the service is not ready, but takes connections for `drain_seconds`, so that load
     balancers notice. Streams end at their next step with a request to resume. Other calls have half
-    of `grace_seconds` to finish. Any other signal, or a second SIGTERM, stops at once.
+    of `grace_seconds` to finish. Any other signal, or a second SIGTERM, skips the rest of
+    `drain_seconds`.
     """
 
     def __init__(self, settings: Settings, listener: socket.socket, store_url: str) -> None:
@@ -101,12 +101,6 @@ def make_announcement(url: str, served: Catalogue) -> str:
     """Return one line with the models, the address, and the models that were refused."""
     models = ", ".join(m.manifest.reference for m in served.newest()) or "no model"
     refused = ", ".join(f"{r.model} ({r.reason.rstrip('.')})" for r in served.refused)
-    default = f" (default {_find_default(served)})" if served.models else ""
-    return f"Serving {models}{default} at {url}" + (f"; refused: {refused}" if refused else "")
-
-
-def _find_default(served: Catalogue) -> str:
-    try:
-        return served.find().manifest.reference
-    except LocalMomentsError:
-        return f"{served.default}, which does not exist"
+    default = served.find_default() or f"{served.default}, which does not exist"
+    shown = f" (default {default})" if served.models else ""
+    return f"Serving {models}{shown} at {url}" + (f"; refused: {refused}" if refused else "")

@@ -1,4 +1,6 @@
-"""Every setting of the service: the only place that reads the environment and `.env`.
+"""Every setting of the service: the only place where it reads the environment and `.env`.
+
+The library reads one variable, `LOCALMOMENTS_MODELS`, in `localmoments.load`.
 
 A setting `port` is the flag `--port` of `localmoments serve`, the environment variable
 `LOCALMOMENTS_PORT`, or the same line in a file `.env` in the working folder. The flag wins over the
@@ -19,11 +21,10 @@ from pydantic import (
     ValidationError,
     field_validator,
 )
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, DotEnvSettingsSource, NoDecode, SettingsConfigDict
 
 from localmoments.cpus import available_cpus
 from localmoments.errors import SettingsError
-from localmoments.estimators import FULL_JACOBIAN_DIMS
 
 PREFIX = "LOCALMOMENTS_"
 DAY = 86_400  # seconds
@@ -96,14 +97,6 @@ class Settings(BaseSettings):
         Literal["auto", "cpu", "cuda"],
         Field(description="Where graphs run: `cpu`, `cuda`, or `auto` for CUDA if it works."),
     ] = "auto"
-    full_jacobian_dims: Annotated[
-        int,
-        Field(
-            ge=0,
-            description="Up to this number of columns, moments come from the whole Jacobian; above "
-            "it, from a block Krylov method.",
-        ),
-    ] = FULL_JACOBIAN_DIMS
     max_batch_rows: Annotated[
         int, Field(gt=0, le=65_536, description="Maximum number of rows in one graph call.")
     ] = 256
@@ -145,7 +138,10 @@ class Settings(BaseSettings):
         Field(gt=0, description="Maximum number of values in one `/sample` that is not streamed."),
     ] = 32_000_000
     max_row_steps: Annotated[
-        int, Field(gt=0, description="Maximum of walkers × steps in one `/sample`.")
+        int,
+        Field(
+            gt=0, description="Maximum of walkers × steps × graph calls per step in one `/sample`."
+        ),
     ] = 2_000_000
 
     redis_url: Annotated[
@@ -197,8 +193,7 @@ class Settings(BaseSettings):
         Field(
             gt=0,
             le=3600,
-            description="Seconds without progress after which a response that the client does not "
-            "read is given up.",
+            description="Close the connection if the client reads nothing for this many seconds.",
         ),
     ] = 60.0
     drain_seconds: Annotated[
@@ -283,12 +278,13 @@ def list_groups() -> dict[str, list[str]]:
     return groups
 
 
-def warn_unknown() -> list[str]:
-    """Return a warning for each environment variable that looks like a setting and is none."""
+def describe_unknown_variables() -> list[str]:
+    """Return a sentence for each variable that looks like a setting but is none, also in `.env`."""
     known = [field.upper() for field in Settings.model_fields]
     known += ["DATA", "TEST_ALL"]  # variables of the trainer and of the tests
     warnings = []
-    for name in sorted(os.environ):
+    in_file = {name.upper() for name in DotEnvSettingsSource(Settings).env_vars}
+    for name in sorted({*os.environ, *in_file}):
         if name.startswith(PREFIX) and (suffix := name.removeprefix(PREFIX)) not in known:
             close = difflib.get_close_matches(suffix, known, n=1)
             hint = f" Did you mean {PREFIX}{close[0]}?" if close else ""

@@ -64,7 +64,7 @@ class TorchLoop:
             load_autoencoder(artefact, model), m.sigma, options["root"], options["root_degree"]
         )
         self.module = kernels[m.default_kernel].eval()
-        starts = torch.from_numpy(model.start_points())
+        starts = torch.tensor(model.start_points())
         self.state = starts[torch.arange(batch) % len(starts)]
         self.noise = m.kernels[m.default_kernel].noise
         self.scale = torch.full((batch, 1), m.kernels[m.default_kernel].scale)

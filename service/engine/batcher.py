@@ -8,7 +8,7 @@ a graph call wait in one queue. Each pass
   4. puts jobs that need another pass (chains, tangents) back at the end of their queue.
 
 A job with more than `max_rows` rows is split, and its slices take turns with other jobs. If a pass
-fails, its slices run again one by one, so that only the bad one fails. A job whose caller has left
+fails, its slices run again one by one, so that only the bad one fails. A cancelled job
 is dropped before its next pass.
 """
 
@@ -102,12 +102,14 @@ class Batcher:
                 self._enqueue(job)
                 self._condition.notify()
                 return
-        self._finish(job, ComputeError(CLOSED))
+        self.finish(job, ComputeError(CLOSED))
         self._notifier.deliver()
 
     def finish(self, job: Job, error: Exception | None) -> None:
-        """End a job that has paused; from any thread."""
-        self._finish(job, error)
+        """End a job that is in no queue. Any thread may call this."""
+        with self._condition:  # reentrant: the caller may hold it
+            self.load -= job.load
+        job.finish(error)
 
     def close(self) -> None:
         """Stop the thread after its current pass and fail all waiting jobs."""
@@ -158,7 +160,7 @@ class Batcher:
         while queue and room:
             job = queue[0]
             if job.cancelled:
-                self._finish(queue.popleft(), None)
+                self.finish(queue.popleft(), None)
                 continue
             piece = job.next_slice(room)
             batch.append(piece)
@@ -191,7 +193,7 @@ class Batcher:
     def _retry_each(self, batch: Sequence[Slice], error: Exception) -> None:
         """Run the slices of a failed pass one by one, so that only the bad one fails."""
         if len(batch) == 1:
-            self._finish(batch[0].job, error)
+            self.finish(batch[0].job, error)
             return
         for piece in batch:
             self._run_batch([piece])
@@ -214,16 +216,11 @@ class Batcher:
         try:
             following = job.take_slice_outputs(outputs)
         except Exception as error:
-            self._finish(job, error)
+            self.finish(job, error)
             return Next.END
         if following is Next.END:
-            self._finish(job, None)
+            self.finish(job, None)
         return following
-
-    def _finish(self, job: Job, error: Exception | None) -> None:
-        with self._condition:  # reentrant: the caller may hold it
-            self.load -= job.load
-        job.finish(error)
 
     def _fail_all(self, sentence: str, batch: Sequence[Slice] = ()) -> None:
         with self._condition:
@@ -232,7 +229,7 @@ class Batcher:
             self._queues.clear()
             self._prepared = None
         for job in jobs:
-            self._finish(job, ComputeError(sentence))
+            self.finish(job, ComputeError(sentence))
         self._notifier.deliver()
 
     def _count(self, rows: int, seconds: float) -> None:

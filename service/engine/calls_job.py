@@ -1,26 +1,25 @@
 """A generator of graph calls as one job of the batcher: local moments.
 
 Each call that the generator yields is one pass. The algebra between passes, such as an eigen-
-decomposition, runs on the executor's second thread, so that it does not hold up other passes; the
+decomposition, runs on the executor's algebra thread, so that it does not hold up other passes; the
 job pauses meanwhile. So a request crosses between the event loop and the compute threads twice:
 once to queue the job, and once to deliver its result.
 """
 
-import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from localmoments.arrays import Arrays, Named
 from localmoments.graph_calls import Call, Calls, check_finite
 from localmoments.model import Model
 from service.engine.batcher import Batcher
-from service.engine.job import Job, Next
+from service.engine.job import Next, ResultJob, count_rows
 
 T = TypeVar("T")
 
 
-class CallsJob(Job, Generic[T]):
+class CallsJob(ResultJob[T]):
     """Run a generator of graph calls. Await `result` for what it returns.
 
     Args:
@@ -32,16 +31,14 @@ class CallsJob(Job, Generic[T]):
         self, batcher: Batcher, algebra: ThreadPoolExecutor, model: Model, calls: Calls[T]
     ) -> None:
         call = next(calls)
-        super().__init__(model, call.graph, _count_rows(call))
+        super().__init__(model, call.graph, count_rows(call.inputs))
         self._batcher, self._algebra, self._calls = batcher, algebra, calls
-        self._loop = asyncio.get_running_loop()
-        self.result: asyncio.Future[T] = self._loop.create_future()
         self._set_call(call)
 
     def _set_call(self, call: Call) -> None:
         """Make this the next pass. Jobs whose rows have the same shapes share it."""
         shapes = tuple((name, array.shape[1:]) for name, array in call.inputs.items())
-        self._call, self.graph, self.rows = call, call.graph, _count_rows(call)
+        self._call, self.graph, self.rows = call, call.graph, count_rows(call.inputs)
         self.batch_key = (id(self.model), call.graph, ("calls", shapes))
 
     def make_inputs(self) -> Named:
@@ -58,7 +55,7 @@ class CallsJob(Job, Generic[T]):
                 check_finite(self.model, outputs)
                 self._set_call(self._calls.send(outputs))
         except StopIteration as end:
-            self._value: T = end.value
+            self.value = end.value
             self._batcher.finish(self, None)
         except Exception as error:
             self._batcher.finish(self, error)
@@ -67,18 +64,4 @@ class CallsJob(Job, Generic[T]):
 
     def finish(self, error: Exception | None) -> None:
         # Not through the notifier, which belongs to the batcher's thread: this may be the other.
-        self._loop.call_soon_threadsafe(partial(self._set_result, error))
-
-    def _set_result(self, error: Exception | None) -> None:
-        if self.result.done():
-            return
-        if error is not None:
-            self.result.set_exception(error)
-        elif self.cancelled:
-            self.result.cancel()
-        else:
-            self.result.set_result(self._value)
-
-
-def _count_rows(call: Call) -> int:
-    return len(next(iter(call.inputs.values())))
+        self.loop.call_soon_threadsafe(partial(self.set_result, error))

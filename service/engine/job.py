@@ -10,12 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from localmoments.arrays import Named
-from localmoments.errors import UnusableAnswerError
+from localmoments.graph_calls import check_finite
 from localmoments.model import Model
+
+T = TypeVar("T")
 
 
 class LoopNotifier:
@@ -142,16 +145,17 @@ class Job(ABC):
 
     def take_slice_outputs(self, outputs: Named) -> Next:
         """Collect outputs of slices; after the last slice, pass them on to `take_outputs`."""
-        if self._outputs or _count_rows(outputs) < self.rows:
+        if self._outputs or count_rows(outputs) < self.rows:
             self._outputs.append(outputs)
-            if sum(map(_count_rows, self._outputs)) < self.rows:
+            if sum(map(count_rows, self._outputs)) < self.rows:
                 return Next.SLICE
             outputs, self._outputs = concatenate(self._outputs), []
         self._inputs, self._offset = None, 0
         return self.take_outputs(outputs)
 
 
-def _count_rows(arrays: Named) -> int:
+def count_rows(arrays: Named) -> int:
+    """Return the number of rows that all of these arrays have."""
     return len(next(iter(arrays.values())))
 
 
@@ -162,8 +166,33 @@ def concatenate(slices: list[Named]) -> Named:
     return {name: np.concatenate([each[name] for each in slices]) for name in slices[0]}
 
 
-class OneShot(Job):
-    """A job of one pass. Await `result` for its outputs.
+class ResultJob(Job, Generic[T]):
+    """A job whose caller awaits `result`. A subclass sets `value` before the job ends."""
+
+    value: T
+
+    def __init__(self, model: Model, graph: str, rows: int, shapes: object = None) -> None:
+        super().__init__(model, graph, rows, shapes)
+        self.loop = asyncio.get_running_loop()
+        self.result: asyncio.Future[T] = self.loop.create_future()
+
+    def finish(self, error: Exception | None) -> None:
+        self.notifier.post(self.loop, partial(self.set_result, error))
+
+    def set_result(self, error: Exception | None) -> None:
+        """Wake the caller, on the event loop."""
+        if self.result.done():
+            return
+        if error is not None:
+            self.result.set_exception(error)
+        elif self.cancelled:
+            self.result.cancel()
+        else:
+            self.result.set_result(self.value)
+
+
+class OneShot(ResultJob[Named]):
+    """A job of one pass, whose result is the outputs.
 
     Args:
         inputs: the graph's inputs; every array has the same number of rows.
@@ -172,30 +201,13 @@ class OneShot(Job):
 
     def __init__(self, model: Model, graph: str, inputs: Named, group: object = None) -> None:
         shapes = tuple([(name, array.shape[1:]) for name, array in inputs.items()])
-        super().__init__(model, graph, _count_rows(inputs), (shapes, group))
+        super().__init__(model, graph, count_rows(inputs), (shapes, group))
         self._given_inputs = inputs
-        self._final_outputs: Named = {}
-        self._loop = asyncio.get_running_loop()
-        self.result: asyncio.Future[Named] = self._loop.create_future()
 
     def make_inputs(self) -> Named:
         return self._given_inputs
 
     def take_outputs(self, outputs: Named) -> Next:
-        if not all(np.isfinite(array).all() for array in outputs.values()):
-            raise UnusableAnswerError(f"{self.model.manifest.reference} returned NaN or infinity.")
-        self._final_outputs = outputs
+        check_finite(self.model, outputs)
+        self.value = outputs
         return Next.END
-
-    def finish(self, error: Exception | None) -> None:
-        self.notifier.post(self._loop, partial(self._set_result, error))
-
-    def _set_result(self, error: Exception | None) -> None:
-        if self.result.done():
-            return
-        if error is not None:
-            self.result.set_exception(error)
-        elif self.cancelled:
-            self.result.cancel()
-        else:
-            self.result.set_result(self._final_outputs)

@@ -21,5 +21,5 @@ class ReconstructionJob(OneShot):
         return {"reconstruction": reconstruction, "error": error}
 
     def take_outputs(self, outputs: Named) -> Next:
-        self._final_outputs = outputs
+        self.value = outputs
         return Next.END

@@ -70,6 +70,13 @@ class Catalogue:
             raise self._make_unknown_error(str(reference), versions)
         return model
 
+    def find_default(self) -> str | None:
+        """Return name@version of the default model; None if there is no such model."""
+        try:
+            return self.find().manifest.reference
+        except (NoModelError, UnknownModelError):
+            return None
+
     def require_any(self) -> None:
         """Raise NoModelError, with the reason, if there is nothing to serve."""
         if not self.models:
@@ -112,7 +119,7 @@ class ModelRepository:
         self._refreshing = threading.Lock()
 
     def refresh(self) -> None:
-        """Open new and changed models, keep the others, and replace the catalogue."""
+        """Open new and changed models, keep the others, and replace the catalogue if it differs."""
         with self._refreshing:
             misnamed, folders = _find_versions(self._folder)
             self._entries = {folder: self._read(folder) for folder in folders}
@@ -121,8 +128,10 @@ class ModelRepository:
             models = {name: versions for name, versions in models.items() if versions}
             bad = tuple(entry for _, entry in self._entries.values() if isinstance(entry, Refusal))
             before = self.catalogue
-            self.catalogue = Catalogue(models, (*misnamed, *bad), self._choose_default(models))
-        _log_changes(before, self.catalogue)
+            after = Catalogue(models, (*misnamed, *bad), self._choose_default(models))
+            if after != before:  # what is cached by catalogue, such as /openapi.json, stays valid
+                self.catalogue = after
+        _log_changes(before, after)
 
     def find(self, reference: str | None = None) -> Model:
         """Find a model in the current catalogue; see `Catalogue.find`."""

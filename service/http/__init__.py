@@ -1,1 +1,1 @@
-"""The HTTP edge: a thin module per resource, and how numbers and errors are written."""
+"""Parts that all routes share: middleware, API keys, encodings, streams, problems and OpenAPI."""

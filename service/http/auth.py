@@ -75,7 +75,7 @@ def _read_secret(headers: Headers) -> bytes:
     return secret.encode("latin-1")  # the bytes that were sent
 
 
-class Needs(SecurityBase):
+class RequireScope(SecurityBase):
     """A dependency that admits callers with one scope; FastAPI lists it as a route's security."""
 
     def __init__(self, scope: Scope) -> None:
@@ -92,6 +92,6 @@ class Needs(SecurityBase):
         return holder.admit(self.scope)
 
 
-Reader = Annotated[Caller, Depends(Needs("read"))]
-Sampler = Annotated[Caller, Depends(Needs("sample"))]
-Operator = Annotated[Caller, Depends(Needs("admin"))]
+Reader = Annotated[Caller, Depends(RequireScope("read"))]
+Sampler = Annotated[Caller, Depends(RequireScope("sample"))]
+Operator = Annotated[Caller, Depends(RequireScope("admin"))]

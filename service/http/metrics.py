@@ -35,6 +35,7 @@ class _ChainCollector(Collector):
             ("row_steps", "Steps taken by chains, times their walkers.", batcher.chain_row_steps),
             ("batch_rows", "Rows computed by graph calls.", batcher.rows),
             ("batches", "Graph calls.", batcher.passes),
+            # The name is kept for dashboards that read it.
             ("worker_failures", "Restarts of the compute thread.", batcher.restarts),
         ):
             yield CounterMetricFamily(f"localmoments_{name}", text, value=value)

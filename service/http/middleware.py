@@ -13,7 +13,9 @@ A request passes through here once, whatever its headers:
 - Write limit. A client that does not read its response for `write_seconds` is given up.
 - Errors. Every exception becomes a problem (service.http.problems).
 - One count in the metrics and one log line for each request, except that requests above the
-  in-flight limit are only counted.
+  in-flight limit are only counted. A request that is refused here has not been routed yet, so the
+  metrics count it under route="other". If CORS is on, its middleware is outside of this one and
+  answers preflight requests, which are neither counted nor logged.
 
 This is plain ASGI because Starlette's BaseHTTPMiddleware hides disconnects from the route.
 """
@@ -45,7 +47,7 @@ UNLIMITED_FOLDERS = ("/web/", "/docs/")
 # A client that retries at once must not take the time that accepted requests need.
 REFUSAL_SECONDS = 0.006
 PIECE_BYTES = 2**16  # a longer body is sent in pieces, so that an unread one is noticed
-SMOOTHING = 0.05  # weight of the newest request in the mean duration
+RETRY_SECONDS = 1  # the least that Retry-After can say; a place is free much sooner
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,6 @@ class RequestMiddleware:
         self.in_flight = 0
         self._watchdog = Watchdog()
         self._metrics = metrics
-        self._mean_seconds = 0.0  # from a request's arrival to the start of its response
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -97,19 +98,13 @@ class RequestMiddleware:
             return
         if self.in_flight >= self.limits.requests:
             exchange.is_refused = True
-            retry_after = self._mean_seconds  # by then every place has been free once
             await asyncio.sleep(REFUSAL_SECONDS)
             raise OverloadError(
                 f"The service is at its limit of {self.limits.requests} requests at a time.",
-                retry_after=retry_after,
+                retry_after=RETRY_SECONDS,
             )
         self.in_flight += 1
         exchange.is_counted = True
-
-    def leave(self, seconds: float) -> None:
-        """Give back the place of a request that took this long."""
-        self.in_flight -= 1
-        self._mean_seconds += SMOOTHING * (seconds - self._mean_seconds)
 
     def _record(self, exchange: "Exchange", seconds: float) -> None:
         scope, status = exchange.scope, exchange.status
@@ -155,7 +150,7 @@ class Exchange(Wait):
         """Give back the place among the requests in flight."""
         if self.is_counted:
             self.is_counted = False
-            self._middleware.leave(perf_counter() - self.began)
+            self._middleware.in_flight -= 1
 
     async def receive(self) -> Message:
         """Read the next part of the body; after the body, wait for the client to disconnect."""

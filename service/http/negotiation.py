@@ -15,6 +15,11 @@ def body_format(request: Request, formats: Sequence[str] = (JSON, NPY)) -> str:
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
         raise MediaTypeError(f"Content encoding {encoding[:50]!r} is not supported.")
+    return read_content_type(request, formats)
+
+
+def read_content_type(request: Request, formats: Sequence[str]) -> str:
+    """Return the content type of a body in any encoding; raise MediaTypeError for other types."""
     kind = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
     if kind not in formats:
         raise MediaTypeError(

@@ -78,6 +78,7 @@ KINDS: Mapping[type[Exception], Kind] = {
     errors.RateError: Kind(429, "rate", "The API key's rate limit is reached"),
     errors.OverloadError: Kind(429, "overload", "The service is overloaded"),
     errors.LateError: Kind(408, "late", "The request exceeded its time limit"),
+    # "worker" is part of the HTTP contract: it is older than the compute thread.
     errors.ComputeError: Kind(503, "worker", "The computation failed and is restarting"),
     errors.StoreError: Kind(503, "store-down", "The chain store does not respond"),
     errors.DrainingError: Kind(503, "draining", "The service is shutting down"),
@@ -94,7 +95,9 @@ EXPECTED = (errors.LocalMomentsError, RequestValidationError, HTTPException)
 def problem_response(error: Exception, scope: Scope) -> Response:
     """Return the response that reports an error."""
     if isinstance(error, HTTPException):
-        headers = {**(error.headers or {}), **_allow_header(scope)}
+        headers = {**(error.headers or {})}
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers["Allow"] = _list_methods(scope) or headers.get("Allow", "")
         return _respond(_http_kind(error), _http_detail(error, scope), scope, headers)
     if isinstance(error, RequestValidationError):
         faults = _list_faults(error.errors())
@@ -134,11 +137,12 @@ def _http_detail(error: HTTPException, scope: Scope) -> str:
     return details.get(error.status_code, error.detail)
 
 
-def _allow_header(scope: Scope) -> dict[str, str]:
+def _list_methods(scope: Scope) -> str:
     """List the methods of every route at this path; Starlette lists those of the first."""
-    template = getattr(scope.get("route"), "path", "")
-    methods = scope["app"].openapi()["paths"].get(template, {})
-    return {"Allow": ", ".join(sorted(methods)).upper()} if methods else {}
+    path = getattr(scope.get("route"), "path", None)
+    routes = [route for route in scope["app"].routes if route.path == path]
+    methods = {method for route in routes for method in getattr(route, "methods", ())}  # no mounts
+    return ", ".join(sorted(methods))
 
 
 def _fields(kind: Kind, detail: str, scope: Scope, **more: Any) -> dict[str, Any]:

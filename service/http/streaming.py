@@ -28,6 +28,7 @@ from localmoments.errors import LocalMomentsError
 from service.chains.call import ChainCall, Sample
 from service.http import problems
 from service.http.encodings import NDJSON, NPY, SSE, run_off_loop, write_json, write_npy
+from service.http.timeouts import wait_for_disconnect
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class Framing(Protocol):
     def tail(self, fields: Fields) -> bytes: ...
 
 
-class Lines:
+class NdjsonFraming:
     """One JSON object per line."""
 
     def head(self, fields: Fields) -> bytes:
@@ -55,7 +56,7 @@ class Lines:
         return write_json(fields) + b"\n"
 
 
-class Events:
+class SseFraming:
     """Server-sent events, without ids and comments, on which some clients fail."""
 
     def head(self, fields: Fields) -> bytes:
@@ -68,7 +69,7 @@ class Events:
         return self.head(fields) + b"data: [DONE]\n\n"
 
 
-class Arrays:
+class NpyFraming:
     """Complete `.npy` files, which `numpy.load` reads one by one from the stream."""
 
     def head(self, fields: Fields) -> bytes:
@@ -81,22 +82,21 @@ class Arrays:
         return write_npy(np.array([bool(fields.get("done")), fields["step"]], np.int64))
 
 
-FRAMINGS: Mapping[str, Framing] = {NDJSON: Lines(), SSE: Events(), NPY: Arrays()}
+FRAMINGS: Mapping[str, Framing] = {NDJSON: NdjsonFraming(), SSE: SseFraming(), NPY: NpyFraming()}
 
 
 @contextlib.asynccontextmanager
 async def stop_on_disconnect(call: ChainCall, receive: Receive) -> AsyncIterator[None]:
     """Halt the call before its next step if the client disconnects within this block."""
-    watcher = asyncio.create_task(_wait_for_disconnect(call, receive))
+    watcher = asyncio.create_task(_stop_after_disconnect(call, receive))
     try:
         yield
     finally:
         watcher.cancel()
 
 
-async def _wait_for_disconnect(call: ChainCall, receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+async def _stop_after_disconnect(call: ChainCall, receive: Receive) -> None:
+    await wait_for_disconnect(receive)
     call.stop("disconnected")
 
 

@@ -1,4 +1,5 @@
-"""Time limits: for a slow client (`Watchdog`) and for a slow computation (`time_limit`)."""
+"""Ends of a request before its response: a slow client (`Watchdog`), a slow computation
+(`time_limit`), and a client that has disconnected (`cancel_on_disconnect`)."""
 
 import asyncio
 import contextlib
@@ -6,6 +7,9 @@ import math
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from time import monotonic
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
 from localmoments.errors import LateError
 
@@ -85,3 +89,37 @@ async def _limit(milliseconds: int) -> AsyncIterator[None]:
             yield
     except TimeoutError:
         raise LateError(f"The request was not done within {milliseconds} ms.") from None
+
+
+@contextlib.asynccontextmanager
+async def cancel_on_disconnect(receive: Receive) -> AsyncIterator[None]:
+    """Cancel the block if the client disconnects within it, and raise ClientDisconnect.
+
+    Cancelled work leaves the batcher's queue.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    is_gone = False
+
+    def cancel(watcher: "asyncio.Task[None]") -> None:
+        nonlocal is_gone
+        if not watcher.cancelled() and watcher.exception() is None:
+            is_gone = True
+            task.cancel()
+
+    watcher = asyncio.create_task(wait_for_disconnect(receive))
+    watcher.add_done_callback(cancel)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not is_gone or task.uncancel():  # somebody else has cancelled the task, too
+            raise
+        raise ClientDisconnect from None
+    finally:
+        watcher.remove_done_callback(cancel)  # outside of the block nothing is cancelled
+        watcher.cancel()
+
+
+async def wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

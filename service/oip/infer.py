@@ -106,7 +106,6 @@ async def _reconstruct(
     target: Target, body: InferRequest, inputs: Named, inference: Inference, caller: Caller
 ) -> Named:
     x = inputs["x"]
-    caller.charge(len(x))
     reference = target.model.manifest.reference
-    result = await inference.reconstruct(x, reference, body.parameters.sigma)
+    result = await inference.reconstruct(x, reference, body.parameters.sigma, caller)
     return {"reconstruction": result.reconstruction, "error": result.error.astype("f8", copy=False)}

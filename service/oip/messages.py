@@ -16,6 +16,7 @@ from localmoments.arrays import Named
 from localmoments.errors import InputError, MediaTypeError, TooLargeError
 from service.http.bodies import read_body
 from service.http.encodings import JSON, get_raw_bytes, read_json, run_off_loop
+from service.http.negotiation import read_content_type
 from service.http.problems import validate
 from service.oip.schemas import InferRequest, InputTensor
 from service.oip.targets import Target
@@ -53,7 +54,7 @@ async def read_request(
         TooLargeError: the body exceeds the body limit after decompression.
         InputError: the body is malformed or does not fit the target.
     """
-    _check_content_type(request)
+    read_content_type(request, (JSON, BINARY))
     body = await read_body(request)
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
@@ -66,15 +67,6 @@ async def read_request(
             f"Inference-Header-Content-Length is {json_length}, but the body has {len(body)} bytes."
         )
     return await run_off_loop(len(body), _parse, body, json_length, target)
-
-
-def _check_content_type(request: Request) -> None:
-    # Clients of this protocol may omit the content type.
-    content_type = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
-    if content_type not in (JSON, BINARY):
-        raise MediaTypeError(
-            f"The content type {content_type[:100]!r} is not supported; send {JSON} or {BINARY}."
-        )
 
 
 def _decompress(body: bytes, encoding: str, limit: int) -> bytes:

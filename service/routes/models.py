@@ -7,7 +7,6 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from localmoments.artefact import Manifest
-from localmoments.errors import RequestError
 from localmoments.model import Model
 from service.engine.repository import Catalogue
 from service.http.auth import Reader
@@ -88,7 +87,7 @@ class ModelList(BaseModel):
 @router.get("/models", summary="List models")
 async def models(served: Models, caller: Reader) -> ModelList:
     return ModelList(
-        default=_find_default(served),
+        default=served.find_default(),
         models=[ModelSummary(**_summarise(model, served)) for model in served.newest()],
         refused=_list_refused(served),
     )
@@ -108,13 +107,6 @@ async def model(name: str, served: Models, caller: Reader) -> ModelDetail:
     )  # fmt: skip
 
 
-def _find_default(served: Catalogue) -> str | None:
-    try:
-        return served.find().manifest.reference if served.models else None
-    except RequestError:  # the setting default_model names an unknown model
-        return None
-
-
 def _summarise(model: Model, served: Catalogue) -> dict[str, Any]:
     m = model.manifest
     return {
@@ -122,7 +114,7 @@ def _summarise(model: Model, served: Catalogue) -> dict[str, Any]:
         "name": m.name,
         "version": m.version,
         "versions": list(served.models[m.name]),
-        "default": m.reference == _find_default(served),
+        "default": m.reference == served.find_default(),
         "kind": m.kind,
         "input_dims": m.input_dims,
         "image": m.image,

@@ -9,8 +9,7 @@ from starlette.responses import Response
 
 from localmoments.arrays import Reals
 from localmoments.errors import InputError
-from localmoments.moments import LEVELS, Moments, MomentsField, MomentsSpec
-from localmoments.trust import PROBES
+from localmoments.moments import Moments, MomentsSpec
 from service.caller import Caller
 from service.chains.service import ChainService
 from service.http.auth import Reader
@@ -34,7 +33,7 @@ from service.http.openapi import (
 )
 from service.http.route import HotRoute
 from service.http.state import Chains, InferenceUse
-from service.http.timeouts import time_limit
+from service.http.timeouts import cancel_on_disconnect, time_limit
 from service.routes.moments_schemas import (
     MomentsAnswer,
     MomentsAnswers,
@@ -46,7 +45,6 @@ from service.routes.moments_schemas import (
 router = APIRouter(tags=["moments"], route_class=HotRoute)
 
 WRITERS = {JSON: write_json, NPZ: write_npz}
-ROWS = ("x", "mean", "eigenvalues", "tangents", "score", "covariance", "dimension", "trust")
 
 
 def _describe_responses(
@@ -82,14 +80,9 @@ async def moments_at_one(
     kind = response_format(request, (JSON, NPZ))
     point, model = await _find_point(query, chains, caller)
     spec = _make_spec(query)
-    caller.charge(_cost(point[None], spec))
-    async with time_limit(query.timeout_ms):
-        answer = await inference.moments(point[None], spec, model)
-    fields = _to_fields(answer)
-    one = {name: value[0] if name in ROWS else value for name, value in fields.items()}
-    if "dimension_curve" in one:
-        one["dimension_curve"] = _first_curve(one["dimension_curve"])
-    return await _encode(one, kind)
+    async with cancel_on_disconnect(request.receive), time_limit(query.timeout_ms):
+        answer = await inference.moments(point[None], spec, model, caller)
+    return await _encode(_to_fields(answer.take_row(0)), kind)
 
 
 @router.post(
@@ -112,9 +105,8 @@ async def moments_at_many(
     kind = response_format(request, (JSON, NPZ))
     x, parameters = await read_rows(request, query)
     spec = _make_spec(parameters)
-    caller.charge(_cost(x, spec))
-    async with time_limit(parameters.timeout_ms):
-        answer = await inference.moments(x, spec, parameters.model)
+    async with cancel_on_disconnect(request.receive), time_limit(parameters.timeout_ms):
+        answer = await inference.moments(x, spec, parameters.model, caller)
     return await _encode(_to_fields(answer), kind)
 
 
@@ -147,28 +139,20 @@ def _make_spec(given: MomentsParameters) -> MomentsSpec:
     return MomentsSpec(given.rank, given.estimator, given.units, parts, given.sigma)
 
 
-def _cost(x: Reals, spec: MomentsSpec) -> int:
-    """Return the cost in row-steps: an eigenpair costs about as much as a step of a walker."""
-    rows, d = len(x), int(x.shape[1])
-    each = d if spec.includes("covariance") else min(spec.rank, d)
-    probed: dict[MomentsField, int] = {"trust": 1, "dimension": 1, "dimension_curve": LEVELS}
-    each += sum(times * min(PROBES, d) for part, times in probed.items() if spec.includes(part))
-    return rows * each
-
-
 def _to_fields(answer: Moments) -> dict[str, Any]:
     """Return the fields that were computed, as plain values and arrays."""
-    fields = {name: value for name, value in vars(answer).items() if value is not None}
-    if answer.trust is not None:
-        fields["trust"] = [each and each.as_dict() for each in answer.trust]
+    fields: dict[str, Any] = {k: v for k, v in vars(answer).items() if v is not None}
+    trust = fields.get("trust")
+    if trust is not None:  # a list, or one for a single point
+        fields["trust"] = (
+            [each and each.as_dict() for each in trust]
+            if isinstance(trust, list)
+            else trust.as_dict()
+        )
     if answer.dimension_curve is not None:
         sigma, dimension = answer.dimension_curve
         fields["dimension_curve"] = {"sigma": sigma, "dimension": dimension}
     return fields
-
-
-def _first_curve(curve: dict[str, Any]) -> dict[str, Any]:
-    return {"sigma": curve["sigma"], "dimension": curve["dimension"][0]}
 
 
 async def _encode(fields: dict[str, Any], kind: str) -> Response:

@@ -182,7 +182,10 @@ class MomentsAnswer(_Moments):
     ] = None
     trust: Annotated[
         Trust | None,
-        Field(description="On request, and when a value that is known anyway is out of range."),
+        Field(
+            description="On request, or if an indicator that needs no extra graph call is out of "
+            "range."
+        ),
     ] = None
 
 

@@ -72,9 +72,8 @@ async def reconstruct(
     """Return r(x) of every row; for a denoising auto-encoder, this is the denoised row."""
     kind = response_format(request, (JSON, NPY))
     x, parameters = await read_rows(request, query)
-    caller.charge(len(x))
     async with time_limit(parameters.timeout_ms):
-        result = await inference.reconstruct(x, parameters.model, parameters.sigma)
+        result = await inference.reconstruct(x, parameters.model, parameters.sigma, caller)
     if kind == NPY:
         content = await run_off_loop(x.size, write_npy, result.reconstruction)
     else:

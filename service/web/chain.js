@@ -90,7 +90,7 @@ export class Chain {
   #take(part) {
     this.#ears.heard();
     if (part.error) throw new Problem(part.error.status, part.error);
-    if (part.done === false) throw new Unreachable("The service is about to end.");
+    if (part.done === false) throw new Unreachable("The service is shutting down.");
     if (part.x) {
       this.step = part.step;
       this.#queue.push({ step: part.step, x: Float64Array.from(part.x.flat()) });

@@ -9,7 +9,7 @@ prepareKey();
 const playground = new Playground();
 const { player } = playground;
 
-by("play").addEventListener("click", () => player.play(!(player.playing || player.hurrying)));
+by("play").addEventListener("click", () => player.play(!(player.playing || player.catchingUp)));
 by("one-step").addEventListener("click", () => player.step());
 by("fork").addEventListener("click", () => playground.fork());
 by("restart").addEventListener("click", () => playground.again());

@@ -18,17 +18,17 @@ export class Player {
   #owed = 0;
   #wake = () => {};
   #last = 0;
-  #hurryTo = 0;
+  #catchUpTo = 0;
 
-  get hurrying() {
-    return this.#hurryTo > 0;
+  get catchingUp() {
+    return this.#catchUpTo > 0;
   }
 
-  // Takes a chain over; up to the step `hurryTo` it is shown as fast as it comes, then it rests.
-  follow(chain, hurryTo = 0) {
+  // Takes a chain over; up to the step `catchUpTo` it is shown as fast as it comes, then it rests.
+  follow(chain, catchUpTo = 0) {
     this.#chain?.close();
     this.#chain = chain;
-    this.#hurryTo = hurryTo;
+    this.#catchUpTo = catchUpTo;
     this.#owed = 0;
     this.#run(chain);
     this.#changed();
@@ -36,14 +36,14 @@ export class Player {
 
   play(on) {
     this.playing = on;
-    this.#hurryTo = 0;
+    this.#catchUpTo = 0;
     this.#wake();
     this.#changed();
   }
 
   step() {
     this.playing = false;
-    this.#hurryTo = 0;
+    this.#catchUpTo = 0;
     this.#owed += 1;
     this.#wake();
     this.#changed();
@@ -63,13 +63,13 @@ export class Player {
         if (!current()) return;
         const frame = await chain.next();
         await this.#allowed();
-        if (!this.hurrying) await this.#due();
+        if (!this.catchingUp) await this.#due();
         await this.#allowed();
         if (!current()) return;
         this.#last = performance.now();
         this.#owed = Math.max(0, this.#owed - 1);
         this.#show(frame);
-        if (this.hurrying && frame.step >= this.#hurryTo) this.play(false);
+        if (this.catchingUp && frame.step >= this.#catchUpTo) this.play(false);
       }
     } catch (error) {
       if (current() && error.name !== "AbortError") this.#failed(error);
@@ -77,7 +77,7 @@ export class Player {
   }
 
   async #allowed() {
-    while (document.hidden || !(this.playing || this.#owed || this.hurrying)) {
+    while (document.hidden || !(this.playing || this.#owed || this.catchingUp)) {
       await new Promise((resolve) => (this.#wake = resolve));
     }
   }

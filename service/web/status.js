@@ -43,11 +43,11 @@ export class Status {
   }
 
   show() {
-    const { playing, hurrying } = this.#player;
-    const state = this.#held ?? (hurrying ? "replaying" : playing ? "walking" : "paused");
+    const { playing, catchingUp } = this.#player;
+    const state = this.#held ?? (catchingUp ? "replaying" : playing ? "walking" : "paused");
     document.body.dataset.state = state;
     by("state").textContent = WORDS[state];
-    by("play-words").textContent = playing || hurrying ? "Pause" : "Resume";
-    by("play").dataset.playing = playing || hurrying;
+    by("play-words").textContent = playing || catchingUp ? "Pause" : "Resume";
+    by("play").dataset.playing = playing || catchingUp;
   }
 }

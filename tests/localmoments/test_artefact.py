@@ -100,7 +100,7 @@ def test_the_text_is_plain_json_without_nan() -> None:
 def test_a_manifest_answers_what_the_service_asks() -> None:
     manifest = made()
     assert manifest.reference == "faces-2.b_c@12"
-    assert manifest.conditioned and not replace(manifest, noise_levels=None).conditioned
+    assert manifest.is_conditioned and not replace(manifest, noise_levels=None).is_conditioned
     assert manifest.state_dims("gibbs") == 6
     hidden = replace(manifest, kernels={"h": Kernel("gibbs", "hidden", 4, 1.0)})
     assert hidden.state_dims("h") == 4

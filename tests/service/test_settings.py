@@ -8,7 +8,15 @@ from pydantic import ValidationError
 from localmoments.artefact import NAME
 from localmoments.cpus import available_cpus
 from localmoments.errors import SettingsError
-from service.settings import GROUPS, PREFIX, Settings, list_groups, load, make_table, warn_unknown
+from service.settings import (
+    GROUPS,
+    PREFIX,
+    Settings,
+    describe_unknown_variables,
+    list_groups,
+    load,
+    make_table,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -94,12 +102,12 @@ def test_settings_are_frozen() -> None:
 
 
 def test_an_unknown_variable_is_reported_with_the_closest_setting(
-    monkeypatch: pytest.MonkeyPatch,
+    clean: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert warn_unknown() == []
+    assert describe_unknown_variables() == []
     monkeypatch.setenv("LOCALMOMENTS_PROT", "1")
-    monkeypatch.setenv("LOCALMOMENTS_QQQ", "1")
-    assert warn_unknown() == [
+    (clean / ".env").write_text("LOCALMOMENTS_QQQ=1\nOTHER=1\nLOCALMOMENTS_PORT=1\n")
+    assert describe_unknown_variables() == [
         "LOCALMOMENTS_PROT is set, but there is no such setting. Did you mean LOCALMOMENTS_PORT?",
         "LOCALMOMENTS_QQQ is set, but there is no such setting.",
     ]

@@ -375,7 +375,7 @@ def _claim_levels(model: Model) -> list[float]:
     """The chains' noise level; for a model that is told its level also the level for clean rows and
     three of the trained range."""
     m = model.manifest
-    if not m.conditioned or m.noise_levels is None:
+    if not m.is_conditioned or m.noise_levels is None:
         return [m.sigma]
     low, high = m.noise_levels
     return sorted({low, float(np.sqrt(low * high)), m.sigma, m.moments_sigma, high})

@@ -194,6 +194,16 @@ def test_row_steps_are_charged_as_documented(
     assert fresh.post("/reconstruct", json=last, headers=poor).status_code == 200
 
 
+@pytest.mark.parametrize("path", ["/reconstruct", "/moments"])
+def test_a_request_that_fails_its_checks_is_not_charged(fresh: Any, path: str) -> None:
+    poor = bearer("poor")
+    for body, status in (({"x": [[0.5] * 8] * 50, "model": "other"}, 404),
+                         ({"x": [[0.5] * 7] * 50}, 422)):  # fmt: skip
+        assert fresh.post(path, json=body, headers=poor).status_code == status
+    all_row_steps = {"x": [[0.5] * 8] * 100}
+    assert fresh.post("/reconstruct", json=all_row_steps, headers=poor).status_code == 200
+
+
 def test_a_request_above_the_limit_per_minute_is_too_large(fresh: Any, problem: Any) -> None:
     rows = {"x": [[0.5] * 8] * 101}
     problem(fresh.post("/reconstruct", json=rows, headers=bearer("poor")), 413, "101 row-steps")

@@ -84,17 +84,6 @@ def test_the_covariance_is_the_sum_of_all_eigenpairs(client: Any, x: Any) -> Non
     assert few["covariance"] == body["covariance"] and np.shape(few["tangents"]) == (2, 8)
 
 
-def test_the_krylov_method_agrees_with_the_whole_jacobian(
-    client: Any, make_client: Any, x: Any
-) -> None:
-    krylov = make_client(full_jacobian_dims=1)
-    for estimator in ("asymptotic", "inverted"):
-        asked = {"x": x.tolist(), "rank": 3, "estimator": estimator}
-        got, expected = (c.post("/moments", json=asked).json() for c in (krylov, client))
-        for name in ("mean", "eigenvalues", "tangents", "score"):
-            np.testing.assert_allclose(got[name], expected[name], rtol=1e-3, atol=1e-4)
-
-
 def test_only_the_included_parts_are_returned(client: Any, x: Any) -> None:
     always = {"model", "x", "estimator", "units", "covariance_scale", "sigma"}
     for include, names in [
@@ -280,3 +269,29 @@ def test_a_limit_is_reported_with_both_numbers(make_client: Any, problem: Any, x
     assert client.post("/moments", json=asked).status_code == 200
     asked["include"] = ["covariance"]
     problem(client.post("/moments", json=asked), 413, "144 numbers")
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_moments_of_a_client_that_disconnects_are_not_computed(
+    make_client: Any, x: Any, method: str
+) -> None:
+    client, sent = make_client(), []
+    body = json.dumps({"x": x[:1].tolist()}).encode() if method == "POST" else b""
+    messages = [{"type": "http.request", "body": body}, {"type": "http.disconnect"}]
+    scope = {
+        "type": "http", "method": method, "path": "/moments", "raw_path": b"/moments",
+        "query_string": b"" if body else f"x={query(x[0])}".encode(), "root_path": "",
+        "headers": [(b"content-type", b"application/json")], "app": client.app,
+    }  # fmt: skip
+
+    async def receive() -> Any:
+        return messages.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    client.run(client.app(scope, receive, send))
+    assert not sent and not messages
+    assert client.get(f"/moments?x={query(x[0])}").status_code == 200  # the service goes on
+    metrics = client.get("/metrics").text
+    assert 'status="499"' in metrics and "localmoments_load_rows 0" in metrics
