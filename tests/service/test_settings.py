@@ -55,7 +55,6 @@ def test_the_environment_wins_over_the_file(clean: Path, monkeypatch: pytest.Mon
         ("MAX_ROWS", "1.5"),
         ("MAX_POINTS", "0"),
         ("MAX_ANSWER_VALUES", "-1"),
-        ("FULL_JACOBIAN_DIMS", "-1"),
         ("RELOAD_SECONDS", "nan"),
         ("RELOAD_SECONDS", "-1"),
         ("GRACE_SECONDS", "long"),
