@@ -29,6 +29,7 @@ from localmoments.noise import FLOOR_NOISE, START_NOISE, normals, shuffle
 if TYPE_CHECKING:
     from localmoments.model import Model
 
+STEPS = 100  # the default number of steps of a call
 MOST_FLOOR = 1e3  # in model units
 MOST_SEED = 2**63 - 1
 SEED_BITS = 53  # JSON readers that use doubles keep integers of this size exactly

@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from localmoments import artefact
 from localmoments.arrays import Arrays, Doubles, Floats, Reals
 from localmoments.artefact import Manifest
-from localmoments.chain import make_clamp, make_transition, positions, start_state
+from localmoments.chain import STEPS, make_clamp, make_transition, positions, start_state
 from localmoments.chain_state import Clamp, Emission
 from localmoments.columns import is_within_reach
 from localmoments.cpus import available_cpus
@@ -242,7 +242,7 @@ class Model:
         self,
         n: int = 1,
         *,
-        steps: int = 100,
+        steps: int = STEPS,
         burn_in: int = 0,
         seed: int | None = None,
         kernel: str | None = None,
@@ -303,7 +303,7 @@ class Model:
         self,
         n: int = 1,
         *,
-        steps: int = 100,
+        steps: int = STEPS,
         thin: int = 1,
         burn_in: int = 0,
         seed: int | None = None,

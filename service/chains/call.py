@@ -43,8 +43,9 @@ class Sample:
 class ChainCall:
     """One call on a chain, which holds the chain's lease.
 
-    Use it as `async with call:`. Then either call `fetch_next` until it returns no samples, or
-    `fetch_all` once. On exit, the newest state is committed and the lease is released.
+    Enter it at once with `async with call:`. From then on the lease is renewed, and a drain stops
+    the call. Then either call `fetch_next` until it returns no samples, or `fetch_all` once. On
+    exit, the newest state is committed and the lease is released.
 
     Args:
         job: the walk, already started.

@@ -1,5 +1,6 @@
 """The chain service: create, resume, read, fork and delete chains. The routes call this."""
 
+import contextlib
 import hashlib
 import math
 import re
@@ -12,6 +13,7 @@ from localmoments.arrays import Floats, Reals
 from localmoments.chain import decode_state, step_cost
 from localmoments.errors import (
     DrainingError,
+    ExpiredChainError,
     InputError,
     StaleChainError,
     UnknownChainError,
@@ -35,13 +37,11 @@ from service.chains.planning import (
     make_start_state,
     resolve_steps,
 )
-from service.chains.spec import CallSpec, ChainSpec
+from service.chains.spec import CHAIN_ID, CallSpec, ChainSpec
 from service.engine.chain_job import ChainJob, StepRange
 from service.engine.executor import Executor
 from service.engine.repository import ModelRepository
 from service.store.chains import ChainStore, Record, Snapshot
-
-CHAIN_ID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ class ChainService:
         self.created = 0  # chains created by this process, forks included
         self._models, self._executor, self._limits = models, executor, limits
         self._running: set[ChainCall] = set()
+        self._fork_jobs: set[ChainJob] = set()  # that walk to the step of a fork
 
     async def open(
         self,
@@ -85,12 +86,16 @@ class ChainService:
         self._check_not_draining()
         if call.from_step:
             raise InputError("`from_step` needs `chain`, the id of an existing chain.")
+        chain, request = secrets.token_hex(16), ""
+        if key is not None:
+            chain, request = make_chain_id(caller, key[0]), key[1]
+            with contextlib.suppress(UnknownChainError, ExpiredChainError):  # the key is new
+                return await self._repeat(chain, call, caller, request)
         model = self._models.find(spec.model)
         points = await self._find_start_points(spec, caller)
-        plan = make_plan(model, spec, call, points, request=key[1] if key else "")
+        plan = make_plan(model, spec, call, points, request)
         steps = resolve_steps(plan, call, 0)
         self._admit(plan, model, steps, call.streamed, 0, caller)
-        chain = make_chain_id(caller, key[0]) if key else secrets.token_hex(16)
         if is_start_cheap(model, plan):
             state = make_start_state(model, plan, points)
         else:
@@ -103,8 +108,8 @@ class ChainService:
         finally:
             if lease is None:
                 job.stop()
-        if lease is None:
-            return await self._repeat(chain, call, caller, key)
+        if lease is None:  # a request with the same key came at the same time
+            return await self._repeat(chain, call, caller, request)
         self.created += 1
         return ChainCall(
             self.store, job, lease, plan, model, steps,
@@ -192,24 +197,23 @@ class ChainService:
         for call in self._running:
             if call.streamed or whole:
                 call.stop("draining")
+        if whole:
+            for job in self._fork_jobs:
+                job.stop()
 
     @property
     def running(self) -> int:
-        """The number of calls under way."""
-        return len(self._running)
+        """The number of calls under way, forks included."""
+        return len(self._running) + len(self._fork_jobs)
 
     def _check_not_draining(self) -> None:
         if self.is_draining:
-            raise DrainingError(
-                "The service is shutting down. Ask another replica, or try again.", retry_after=1
-            )
+            raise _make_draining_error()
 
-    async def _repeat(
-        self, chain: str, call: CallSpec, caller: Caller, key: tuple[str, str] | None
-    ) -> ChainCall:
+    async def _repeat(self, chain: str, call: CallSpec, caller: Caller, request: str) -> ChainCall:
         """Answer a request that was sent again: the same samples, from step 0 of its chain."""
         record = await self.store.read(chain, _owner(caller))
-        if key is None or self._load(record)[0].request != key[1]:
+        if self._load(record)[0].request != request:
             raise UsedKeyError("This Idempotency-Key was used for a different request.")
         return await self.resume(chain, ChainSpec(), replace(call, from_step=0), caller)
 
@@ -231,10 +235,8 @@ class ChainService:
         """Check limits and load, then charge the caller, before anything is computed or stored."""
         check_limits(self._limits, plan, model, steps, streamed)
         self.batcher.admit(plan.walkers)
-        self._charge(plan, model, steps.to_step - start_step, caller)
-
-    def _charge(self, plan: Plan, model: Model, steps: int, caller: Caller) -> None:
-        caller.charge(plan.walkers * steps * step_cost(model, plan.transition))
+        length = steps.to_step - start_step
+        caller.charge(plan.walkers * length * step_cost(model, plan.transition))
 
     def _start_job(
         self, plan: Plan, model: Model, state: Floats, step: int, steps: StepRange, streamed: bool
@@ -257,15 +259,21 @@ class ChainService:
         """Recompute the state at a step that the chain can return to."""
         step = _choose_step(record, step)
         start = _find_snapshot(record, step)
-        self._charge(plan, model, step - start.step, caller)
-        steps = StepRange(step, step)  # ends where it starts: no samples
+        if start.step == step:
+            return start
+        steps = StepRange(start.step, step, burn_in=step)  # all burn-in: no samples
+        self._admit(plan, model, steps, False, start.step, caller)
         job = self._start_job(plan, model, _read_state(plan, start), start.step, steps, False)
+        self._fork_jobs.add(job)
         try:
             await job.wait_until_done()
         finally:
             job.stop()
+            self._fork_jobs.discard(job)
         if job.error is not None:
             raise job.error
+        if job.step < step:  # `drain` stopped it
+            raise _make_draining_error()
         return Snapshot(step, job.state.tobytes())
 
 
@@ -274,9 +282,15 @@ def make_chain_id(caller: Caller, key: str) -> str:
     return hashlib.sha256(f"{caller.name}\0{key}".encode()).hexdigest()[:32]
 
 
+def _make_draining_error() -> DrainingError:
+    return DrainingError(
+        "The service is shutting down. Ask another replica, or try again.", retry_after=1
+    )
+
+
 def _check_id(chain: str) -> str:
     """Refuse what is not an id, so that it never reaches the store."""
-    if not CHAIN_ID.fullmatch(chain):
+    if not re.fullmatch(CHAIN_ID, chain):
         raise UnknownChainError(f"There is no chain {chain[:50]!r}.")
     return chain
 

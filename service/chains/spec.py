@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from localmoments.arrays import Reals
+from localmoments.chain import STEPS
 from localmoments.chain_state import Clamp, Emission
+
+CHAIN_ID = r"^[0-9a-f]{32}$"
 
 # Defaults of POST /sample.
 WALKERS = 4
-STEPS = 100
 THIN = 10  # or `steps`, if the first call is shorter
 
 

@@ -169,11 +169,11 @@ class ChainJob(Job):
         try:
             self._set_call(self._calls.send(outputs))
         except StopIteration as end:
-            return self._arrive(end.value)
+            return self._take_position(end.value)
         return Next.PASS  # the step needs another call
 
-    def _arrive(self, position: Position) -> Next:
-        """Take over the position that a step has come to."""
+    def _take_position(self, position: Position) -> Next:
+        """Store the position after a step, and say what comes next."""
         self.state, self.step, self._call = position.state, position.step, None
         self.accepted += position.accepted
         self._batcher.chain_row_steps += self.rows

@@ -9,7 +9,6 @@ Rows = list[Row]
 Point = Annotated[Row, Field(min_length=1)]
 Points = Annotated[list[Point], Field(min_length=1)]
 
-CHAIN_ID = r"^[0-9a-f]{32}$"
 MODEL = "`name` for its newest version, or `name@version`. Default: the default model."
 
 SIGMA = (

@@ -16,9 +16,9 @@ from pydantic import BaseModel
 from localmoments.arrays import Reals
 from localmoments.errors import LocalMomentsError
 from localmoments.model import Model
+from service.chains.spec import CHAIN_ID
 from service.engine.repository import ModelRepository
 from service.http.encodings import JSON, NPY
-from service.http.fields import CHAIN_ID
 from service.http.problems import KINDS, PROBLEM, Problem
 
 Schema = dict[str, Any]

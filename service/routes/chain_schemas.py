@@ -4,22 +4,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
+from localmoments.chain import MOST_FLOOR, MOST_SEED, STEPS
 from localmoments.chain_state import Emission
-from service.chains.spec import STEPS, THIN, WALKERS
-from service.http.fields import (
-    CHAIN_ID,
-    MODEL,
-    WHOLE,
-    Point,
-    Points,
-    Row,
-    Rows,
-    Timeout,
-    split_commas,
-)
+from service.chains.spec import CHAIN_ID, THIN, WALKERS
+from service.http.fields import MODEL, WHOLE, Point, Points, Row, Rows, Timeout, split_commas
 from service.http.problems import Problem
 
-MAX_SEED = 2**63 - 1
 MAX_STEPS = 10**9
 SCALE = "Step size. A list is a schedule: step n uses entry n modulo its length."
 
@@ -74,7 +64,8 @@ class _Sample(BaseModel):
         Field(
             ge=1,
             le=1_000_000,
-            description=f"Number of walkers that run side by side. Default: {WALKERS}.",
+            description="Number of walkers that run side by side. Default: the number of "
+            f"start points if `start` names points or a chain, otherwise {WALKERS}.",
         ),
         WHOLE,
     ] = None
@@ -104,7 +95,7 @@ class _Sample(BaseModel):
         float | None,
         Field(
             ge=0,
-            le=1e3,
+            le=MOST_FLOOR,
             allow_inf_nan=False,
             description="Standard deviation of isotropic noise added to each step, in the model's "
             "units.",
@@ -114,7 +105,7 @@ class _Sample(BaseModel):
         int | None,
         Field(
             ge=0,
-            le=MAX_SEED,
+            le=MOST_SEED,
             description="Seed of the random numbers: the same seed gives the same samples. "
             "Default: a random seed.",
         ),
@@ -247,11 +238,15 @@ class ForkRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    seed: Annotated[int | None, Field(ge=0, le=MAX_SEED, description="Another seed."), WHOLE] = None
+    seed: Annotated[
+        int | None,
+        Field(ge=0, le=MOST_SEED, description="Another seed."),
+        WHOLE,
+    ] = None
     scale: Annotated[Scale | Schedule | None, Field(description=SCALE)] = None
     floor: Annotated[
         float | None,
-        Field(ge=0, le=1e3, allow_inf_nan=False, description="Another `floor`."),
+        Field(ge=0, le=MOST_FLOOR, allow_inf_nan=False, description="Another `floor`."),
     ] = None
     kernel: Annotated[
         str | None, Field(description="Another kernel that has the same `space`.")
@@ -289,7 +284,7 @@ class StreamEnd(BaseModel):
     ] = None
 
 
-class Rest(BaseModel):
+class ResumeRequest(BaseModel):
     """The body of the /sample request that returns the remaining samples."""
 
     chain: str
@@ -304,7 +299,7 @@ class StreamBreak(BaseModel):
 
     done: Literal[False]
     step: Annotated[int, Field(description="The last committed step.")]
-    resume: Annotated[Rest, Field(description="Send this to `/sample` to continue.")]
+    resume: Annotated[ResumeRequest, Field(description="Send this to `/sample` to continue.")]
 
 
 class StreamError(BaseModel):

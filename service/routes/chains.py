@@ -8,10 +8,10 @@ from starlette.responses import Response
 
 from service.chains.planning import Change
 from service.chains.service import ChainStatus
+from service.chains.spec import CHAIN_ID
 from service.http.auth import Reader, Sampler
 from service.http.bodies import read_model
 from service.http.encodings import JSON, NPY, run_off_loop, write_json, write_npy
-from service.http.fields import CHAIN_ID
 from service.http.negotiation import make_response, response_format
 from service.http.openapi import (
     BINARY,

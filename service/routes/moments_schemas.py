@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, Field
 
 from localmoments.moments import MomentsField
+from service.chains.spec import CHAIN_ID
 from service.http.encodings import BASE64URL
-from service.http.fields import CHAIN_ID, WHOLE, Points, Row, Rows, split_commas
+from service.http.fields import WHOLE, Points, Row, Rows, split_commas
 from service.routes.reconstruct import Parameters
 
 NUMBER = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"

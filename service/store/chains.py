@@ -86,7 +86,7 @@ class ChainStore:
     ) -> Lease | None:
         """Store a new chain and lease it to the caller; None if the id is taken."""
         creating = self._create(chain, owner, plan, state, step)
-        return await run_to_completion(creating, undo=self._give_back)
+        return await run_to_completion(creating, undo=self._release_unclaimed)
 
     async def acquire(self, chain: str, owner: str | None) -> tuple[Record, Lease]:
         """Lease a chain.
@@ -97,7 +97,7 @@ class ChainStore:
         acquiring = self._acquire(chain, owner)
         try:
             return await run_to_completion(
-                acquiring, undo=lambda acquired: self._give_back(acquired[1])
+                acquiring, undo=lambda acquired: self._release_unclaimed(acquired[1])
             )
         except BusyChainError:
             self.conflicts += 1
@@ -166,7 +166,7 @@ class ChainStore:
         _check_reply(reply, chain, owner)
         return _parse_record(chain, reply), Lease(chain, reply[1].decode())
 
-    async def _give_back(self, lease: Lease | None) -> None:
+    async def _release_unclaimed(self, lease: Lease | None) -> None:
         """Release a lease whose caller was cancelled before it received it."""
         if lease:
             await self._send(scripts.RELEASE, lease.chain, lease.token)
