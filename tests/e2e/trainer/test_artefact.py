@@ -18,7 +18,7 @@ def versions(models):
     return sorted(p.name for p in models.glob("table/*") if not p.name.startswith("."))
 
 
-@pytest.mark.parametrize("file", ["weights.safetensors", "samples.png"])
+@pytest.mark.parametrize("file", ["weights.safetensors", "reconstructions.png"])
 def test_a_killed_export_leaves_no_version(file, shell, fitted, until, tmp_path):
     """Kill it after it has written the first file, and the first plot, of the new version."""
     models = tmp_path / "models"

@@ -167,7 +167,7 @@ class TestDisk:
     def test_full_when_plots_are_copied_into_the_run_is_only_a_note(
         self, disk, typed, source, tiny, verified, tmp_path
     ):
-        full = disk("size=100k")
+        full = disk("size=84k")
         code, _, err = typed("fit", source, *tiny, "--runs", full)
         assert code == 0 and f"{full}/x/1 cannot be written: the disk is full." in err
         verified(tmp_path / "models/x/1")
@@ -194,7 +194,7 @@ class TestDisk:
 
 class TestEvaluateAndExport:
     def test_a_missing_artefact_or_run(self, refused):
-        assert "no model nothing in models" in refused("evaluate", "nothing")
+        assert "There is no model 'nothing'" in refused("evaluate", "nothing")
         assert "nothing is not a training run" in refused("export", "nothing")
 
     def test_data_of_another_width(self, refused, fitted, tmp_path):
