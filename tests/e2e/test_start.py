@@ -85,11 +85,13 @@ def test_a_port_in_use_is_one_sentence(
     http: httpx.Client, refused_start: Any, tmp_path: Path
 ) -> None:
     port = str(http.base_url.port)
+    (tmp_path / "models").mkdir()
     line = refused_start(tmp_path, LOCALMOMENTS_PORT=port)
     assert line == f"error: Cannot listen on 127.0.0.1:{port}: Address already in use."
 
 
 def test_a_wrong_setting_is_one_sentence(refused_start: Any, tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
     assert "LOCALMOMENTS_PORT is 'x'" in refused_start(tmp_path, LOCALMOMENTS_PORT="x")
     (tmp_path / ".env").write_text("LOCALMOMENTS_LOG_LEVEL=loud\n")
     assert "LOCALMOMENTS_LOG_LEVEL is 'loud'" in refused_start(tmp_path)
