@@ -9,7 +9,7 @@ import os
 
 # Libraries read these variables when they are loaded. NumPy's linear algebra has a thread pool of
 # its own, which spins on the CPUs that onnxruntime and the event loop need: with it, moments took
-# 20 to 60 times as long on a busy machine. onnxruntime sends telemetry unless it is told not to.
+# 20 to 60 times as long on a busy machine. onnxruntime sends telemetry by default.
 for library in ("OPENBLAS", "MKL"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

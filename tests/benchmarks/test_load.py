@@ -20,7 +20,7 @@ RESPONSE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n%s\r\n{}"
 async def start_server(
     responses: int, header: bytes = b"", delay: float = 0.0
 ) -> AsyncIterator[tuple[str, int]]:
-    """Serve connections that are closed `delay` seconds after so many responses."""
+    """Serve connections that are closed `delay` seconds after that many responses."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -292,6 +292,6 @@ def test_moments_of_a_client_that_disconnects_are_not_computed(
 
     client.run(client.app(scope, receive, send))
     assert not sent and not messages
-    assert client.get(f"/moments?x={query(x[0])}").status_code == 200  # the service goes on
+    assert client.get(f"/moments?x={query(x[0])}").status_code == 200  # the service still works
     metrics = client.get("/metrics").text
     assert 'status="499"' in metrics and "localmoments_load_rows 0" in metrics
